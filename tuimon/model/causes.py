@@ -1,0 +1,76 @@
+"""The taxonomy: what tuimon can see (symptoms) and what it can conclude (causes)."""
+
+from __future__ import annotations
+
+SYMPTOMS = (
+    "non-finite-loss",
+    "non-finite-gradient",
+    "non-finite-parameter",
+    "non-finite-buffer",
+    "non-finite-activation",
+    "non-finite-optimizer-state",
+    "explosion",
+    "spike",
+    "oscillation",
+    "plateau",
+    "vanishing-gradient",
+    "dead-units",
+    "saturated-output",
+    "loss-scale-collapse",
+    "frozen-parameters",
+    "rank-divergence",
+    "eval-gap",
+    "slow-progress",
+    "drift",
+    "exception",
+)
+
+UNKNOWN = "unknown"
+
+CAUSES = (
+    "lr-too-high",
+    "lr-schedule",
+    "opt-dynamics",
+    "grad-explode",
+    "grad-vanish",
+    "dead-relu",
+    "loss-scaling",
+    "log-zero",
+    "sqrt-norm-zero",
+    "div-zero",
+    "masked-softmax",
+    "where-trap",
+    "domain-error",
+    "exp-overflow",
+    "zero-times-inf",
+    "empty-reduction",
+    "custom-backward",
+    "fp16-overflow",
+    "fp16-underflow",
+    "eps-underflow",
+    "bf16-stall",
+    "scaler-collapse",
+    "amp-order",
+    "clip-nonfinite",
+    "data-nonfinite",
+    "data-scale",
+    "data-degenerate",
+    "label-range",
+    "label-semantics",
+    "data-outlier",
+    "loss-api",
+    "zero-grad",
+    "params-stuck",
+    "uninit-weights",
+    "bad-init",
+    "norm-state",
+    "resume-state",
+    "dist-desync",
+    "backend-kernel",
+    "hardware-fault",
+    "out-of-memory",
+    UNKNOWN,
+)
+
+SEVERITIES = ("info", "warning", "critical")
+OUTCOMES = ("crashed", "diverged", "stalled", "unhealthy", "healthy")

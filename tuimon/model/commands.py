@@ -1,0 +1,114 @@
+"""The commands a viewer may send, each with the check that decides whether it makes sense at all.
+
+`problem()` looks at the command alone; whether the training can carry it out now is the
+trainer's answer. Commands are data: nothing in them is evaluated or unpickled.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from tuimon.model.records import CLIP_OFF, CLIP_ON, CLIP_USER
+
+MAX_STEPS_ONCE = 1_000_000
+MAX_LAYERS_PER_DUMP = 10_000
+MAX_TEXT = 4096  # bytes of any name or path in a command
+
+
+class Command(msgspec.Struct, frozen=True, array_like=True):
+    """Base of everything a viewer may ask of a training."""
+
+    def problem(self) -> str:
+        """Why the command cannot be carried out by any training; "" when it can."""
+        return ""
+
+    @property
+    def title(self) -> str:
+        """The name that the ledger and the screen show."""
+        return type(self).__name__
+
+
+class Pause(Command, frozen=True, array_like=True, tag=1):
+    """Wait at the next gate, before the update."""
+
+
+class Resume(Command, frozen=True, array_like=True, tag=2):
+    """Go on after `Pause`."""
+
+
+class StepOnce(Command, frozen=True, array_like=True, tag=3):
+    """While paused: attempt `count` updates, then wait again."""
+
+    count: int = 1
+
+    def problem(self) -> str:
+        if not 1 <= self.count <= MAX_STEPS_ONCE:
+            return f"the number of steps is {self.count}; give 1 to {MAX_STEPS_ONCE:,}"
+        return ""
+
+
+class SetClip(Command, frozen=True, array_like=True, tag=4):
+    """Who decides about gradient clipping: tuimon ("on"), nobody ("off"), the script ("user")."""
+
+    mode: str
+    max_norm: float | None = None  # for "on"; None keeps the last one
+
+    def problem(self) -> str:
+        if self.mode not in (CLIP_ON, CLIP_OFF, CLIP_USER):
+            return f"clip mode {self.mode[:20]!r} is unknown; use on, off or user"
+        if self.max_norm is not None:
+            if self.mode != CLIP_ON:
+                return "max_norm goes with clip on only"
+            return _bad_max_norm(self.max_norm)
+        return ""
+
+
+class SetMaxNorm(Command, frozen=True, array_like=True, tag=5):
+    """Change the bound of tuimon's clipping."""
+
+    max_norm: float
+
+    def problem(self) -> str:
+        return _bad_max_norm(self.max_norm)
+
+
+class Dump(Command, frozen=True, array_like=True, tag=6):
+    """Write parameter and gradient of the named layers as safetensors plus JSON statistics."""
+
+    layers: list[str]  # exact parameter names, or module paths that stand for all below them
+    directory: str  # absolute, on the trainer's host
+
+    def problem(self) -> str:
+        if not self.layers or len(self.layers) > MAX_LAYERS_PER_DUMP:
+            return f"{len(self.layers)} layers named; give 1 to {MAX_LAYERS_PER_DUMP:,}"
+        if any(len(name.encode()) > MAX_TEXT for name in self.layers):
+            return f"a layer name is longer than {MAX_TEXT} bytes"
+        if not self.directory.startswith("/") or "\0" in self.directory:
+            return "the folder of a dump must be an absolute path"
+        if len(self.directory.encode()) > MAX_TEXT:
+            return f"the folder's path is longer than {MAX_TEXT} bytes"
+        return ""
+
+
+class Stop(Command, frozen=True, array_like=True, tag=7):
+    """End the training at the next boundary by an exception derived from KeyboardInterrupt."""
+
+
+AnyCommand = Pause | Resume | StepOnce | SetClip | SetMaxNorm | Dump | Stop
+
+
+class Request(msgspec.Struct, frozen=True, array_like=True):
+    """What travels to the trainer: one command with its identity."""
+
+    id: str  # unique; a second use is refused as a replay
+    by: str  # "user@host (tty)" for the ledger; not a credential
+    command: AnyCommand
+    asked_at_s: float = 0.0  # unix time
+
+
+def _bad_max_norm(value: float) -> str:
+    if not (math.isfinite(value) and value > 0):
+        return f"max_norm is {value}; give a finite number above 0"
+    return ""

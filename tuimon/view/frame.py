@@ -1,0 +1,187 @@
+"""The frozen picture of one tick that panels draw, and the protocols it is made of.
+
+`Frame` is built once per tick by `store.RunState.frame()` and never changes afterwards, except
+that `SeriesView` and `HeatView` are append-only and carry a `version` that grows with their content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tuimon.model.records import CommandState, Event, LayerTable, Memory, System
+
+Floats = npt.NDArray[np.float32]
+Codes = npt.NDArray[np.uint8]
+
+# Bits of `Envelope.flags`: what lies in a column. No bit set means no data.
+HAS_NAN = 1
+HAS_POS_INF = 2
+HAS_NEG_INF = 4
+HAS_FINITE = 8
+
+# Codes of a heat-map cell. Levels 1…8 are relative: 1/8x, 1/4x, 1/2x, 1x (as usual), 2x, 4x, 8x, 16x.
+NO_DATA = 0
+LEVEL_FIRST = 1
+LEVEL_USUAL = 4
+LEVEL_LAST = 8
+ALL_ZERO = 9
+CELL_NEG_INF = 10
+CELL_POS_INF = 11
+CELL_NAN = 12
+
+# Why a view shows what it shows.
+WAITING = "waiting"  # no run yet; attaches by itself
+LOADING = "loading"
+LIVE = "live"
+LATE = "late"  # a step is overdue, but not yet alarming
+SILENT = "silent"  # alive, no step for a while
+PAUSED = "paused"
+HELD = "held"
+GONE = "gone"  # the training ended; `Frame.exit` says how
+RECONNECTING = "reconnecting"
+OTHER_VERSION = "other version"
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A window of a series reduced to columns.
+
+    Attributes:
+        low, high, mean: float32[columns], NaN where the column holds no finite value.
+        flags: uint8[columns], the `HAS_*` bits of all samples in the column.
+    """
+
+    low: Floats
+    high: Floats
+    mean: Floats
+    flags: Codes
+
+
+class SeriesView(Protocol):
+    """An append-only series of (step, value)."""
+
+    name: str
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def first_step(self) -> int | None: ...
+    @property
+    def last_step(self) -> int | None: ...
+    @property
+    def last(self) -> float | None: ...  # newest value, may be non-finite
+    @property
+    def ema(self) -> float | None: ...  # of finite values, factor 0.98
+    @property
+    def minimum(self) -> float | None: ...  # of finite values
+    @property
+    def maximum(self) -> float | None: ...
+    def envelope(self, first_step: int, end_step: int, columns: int) -> Envelope: ...
+
+
+class HeatView(Protocol):
+    """The layer × step history of gradient norms relative to each layer's own running median."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def first_step(self) -> int | None: ...
+    @property
+    def last_step(self) -> int | None: ...
+    def cells(
+        self, groups: Sequence[Sequence[int]], first_step: int, end_step: int, columns: int
+    ) -> Codes:
+        """uint8[len(groups), columns]; each group of layer indices shows its worst member."""
+        ...
+
+    def ever_bad(self) -> npt.NDArray[np.bool_]:
+        """bool[layers]: the layer had a NaN or Inf at any step."""
+        ...
+
+    def latest_norm(self) -> Floats:
+        """float32[layers], NaN where there is none."""
+        ...
+
+    def latest_flags(self) -> Codes:
+        """uint8[layers], record flag bits of the newest step."""
+        ...
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How the training ended, as far as anybody could tell."""
+
+    kind: str  # "ok" | "exception" | "killed" | "stopped"
+    code: int | None
+    detail: str
+
+
+@dataclass(frozen=True)
+class Amp:
+    """GradScaler's account."""
+
+    scale: float | None
+    skipped: int
+    attempted: int
+    last_skipped_step: int | None
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Who clips and at which bound, as the newest step saw it."""
+
+    mode: str = "user"
+    max_norm: float | None = None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Mean seconds of the parts of a step over the last seconds; None when unknown."""
+
+    step_s: float | None = None
+    data_s: float | None = None
+    forward_s: float | None = None
+    backward_s: float | None = None
+    optimizer_s: float | None = None
+    cost_frac: float | None = None  # tuimon's own share of the step
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Everything one tick draws."""
+
+    state: str = WAITING
+    state_detail: str = ""  # one sentence: what it means and what to do next
+    run_id: str = ""
+    name: str = ""
+    host: str = ""
+    pid: int = 0
+    rank: int = 0
+    world_size: int = 1
+    step: int | None = None
+    total_steps: int | None = None
+    steps_per_s: float | None = None
+    eta_s: float | None = None
+    silent_for_s: float | None = None
+    series: dict[str, SeriesView] = field(default_factory=dict)
+    heat: HeatView | None = None
+    layers: LayerTable | None = None
+    system: System | None = None
+    memory: dict[str, Memory] = field(default_factory=dict)  # by device
+    amp: Amp | None = None  # None when the run uses no GradScaler
+    clip: Clip = Clip()
+    lrs: tuple[float | None, ...] = ()
+    timing: Timing = Timing()
+    events: tuple[Event, ...] = ()  # oldest first, bounded
+    commands: tuple[CommandState, ...] = ()  # newest state of each command, oldest first, bounded
+    alert: Event | None = None  # newest critical event
+    exit: Exit | None = None
+    lost: dict[str, int] = field(default_factory=dict)  # records, by reason
+    history_first_step: int | None = None
