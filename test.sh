@@ -1,0 +1,9 @@
+#!/bin/sh
+# Install tuimon with PyTorch and the tools into .venv if that has not been done, then run the tests.
+#   sh test.sh                      everything
+#   sh test.sh tests/unit -k ring   anything pytest understands
+set -eu
+root=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+sh "$root/tools/setup.sh" torch,dev
+cd "$root"
+exec .venv/bin/python -m pytest "$@"
