@@ -1,0 +1,271 @@
+"""The control socket: viewers ask, the trainer answers whether it accepts.
+
+Frames are magic, length and CRC-32, then MessagePack; a damaged frame closes the connection and
+is never applied. The peer must be the same user. One daemon thread in the trainer owns the
+listening socket and all connections; it sleeps in `select`, runs no torch code, and calls
+`on_request`, which may only validate and queue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+import struct
+import sys
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from tuimon.errors import NoSuchRun, Refused
+from tuimon.model.commands import Request
+from tuimon.model.records import CommandState
+
+MAX_FRAME_BYTES = 4 << 20  # a dump of 10,000 layers with long names
+MAX_CLIENTS = 32
+MAX_REMEMBERED_IDS = 4096
+MAX_ID_CHARS = 64
+_FRAME = struct.Struct("<4sII")  # magic, length, crc
+_MAGIC = b"TUIC"
+_MAX_SOCKET_PATH = 100  # sun_path is 104 (macOS) or 108 bytes
+
+_encoder = msgspec.msgpack.Encoder()
+_requests = msgspec.msgpack.Decoder(Request)
+_answers = msgspec.msgpack.Decoder(CommandState)
+
+OnRequest = Callable[[Request], CommandState]
+
+
+class ControlServer:
+    """The trainer's end. `start()` binds and starts the thread, `close()` ends both."""
+
+    def __init__(self, path: Path, on_request: OnRequest) -> None:
+        self._path = path
+        self._on_request = on_request
+        self._seen: OrderedDict[str, None] = OrderedDict()
+        self._buffers: dict[socket.socket, bytearray] = {}
+        self._pid = os.getpid()
+        self._listener: socket.socket | None = None
+        self._wake: tuple[socket.socket, socket.socket] | None = None
+        self._thread: threading.Thread | None = None
+        self._selector: selectors.BaseSelector | None = None
+        self.damaged_frames = 0
+        os.register_at_fork(after_in_child=self._forget)
+
+    def start(self) -> None:
+        """Bind and listen; raises OSError when the socket cannot be made."""
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with _address(self._path) as address:
+                listener.bind(address)
+            os.chmod(self._path, 0o600)
+            listener.listen(16)
+            listener.setblocking(False)
+        except OSError:
+            listener.close()
+            raise
+        self._listener = listener
+        self._wake = socket.socketpair()
+        self._thread = threading.Thread(target=self._serve, name="tuimon-control", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread and remove the socket. Safe to call twice and in a forked child."""
+        if os.getpid() != self._pid or self._thread is None or self._wake is None:
+            return
+        with contextlib.suppress(OSError):
+            self._wake[1].send(b"x")
+        if threading.current_thread() is not self._thread:
+            self._thread.join(2.0)
+        self._thread = None
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+
+    def _forget(self) -> None:
+        """In a forked child: give up every descriptor, so that a reader sees the trainer's end."""
+        for each in (self._listener, *(self._wake or ()), *self._buffers, self._selector):
+            if each is not None:
+                each.close()
+        self._buffers.clear()
+        self._listener = self._wake = self._thread = self._selector = None
+
+    def _serve(self) -> None:
+        assert self._listener is not None and self._wake is not None
+        with selectors.DefaultSelector() as selector:
+            self._selector = selector
+            selector.register(self._listener, selectors.EVENT_READ)
+            selector.register(self._wake[0], selectors.EVENT_READ)
+            while self._turn(selector):
+                pass
+        for each in (self._listener, *self._wake, *self._buffers):
+            each.close()
+
+    def _turn(self, selector: selectors.BaseSelector) -> bool:
+        """Serve what is ready; False when it is time to leave."""
+        assert self._listener is not None and self._wake is not None
+        for key, _ in selector.select():
+            if key.fileobj is self._wake[0]:
+                return False
+            if key.fileobj is self._listener:
+                self._accept(selector)
+                continue
+            client = key.fileobj
+            assert isinstance(client, socket.socket)
+            if client in self._buffers and not self._receive(client):
+                self._drop(client, selector)
+        return True
+
+    def _drop(self, client: socket.socket, selector: selectors.BaseSelector) -> None:
+        selector.unregister(client)
+        del self._buffers[client]
+        client.close()
+
+    def _accept(self, selector: selectors.BaseSelector) -> None:
+        assert self._listener is not None
+        try:
+            client, _ = self._listener.accept()
+        except OSError:
+            return
+        if peer_uid(client) != os.getuid():
+            client.close()
+            return
+        if len(self._buffers) >= MAX_CLIENTS:
+            # The oldest connection gives way, so that hung viewers cannot lock out new ones.
+            self._drop(next(iter(self._buffers)), selector)
+        client.setblocking(False)
+        self._buffers[client] = bytearray()
+        selector.register(client, selectors.EVENT_READ)
+
+    def _receive(self, client: socket.socket) -> bool:
+        """Read what is there and answer whole frames; False when the connection is over."""
+        try:
+            chunk = client.recv(1 << 16)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        if not chunk:
+            return False
+        buffer = self._buffers[client]
+        buffer += chunk
+        try:
+            while (payload := take_frame(buffer)) is not None:
+                client.sendall(frame(_encoder.encode(self._answer(payload))))
+        except (Refused, msgspec.DecodeError):
+            self.damaged_frames += 1
+            return False
+        except OSError:
+            return False
+        return True
+
+    def _answer(self, payload: bytes) -> CommandState:
+        request = _requests.decode(payload)
+        title = request.command.title
+        state = CommandState(
+            id=request.id[:MAX_ID_CHARS],
+            command=title,
+            state="refused",
+            by=request.by[:200],
+            asked_at_s=request.asked_at_s,
+        )
+        if not 1 <= len(request.id) <= MAX_ID_CHARS:
+            return msgspec.structs.replace(state, reason="the request id is empty or too long")
+        if request.id in self._seen:
+            return msgspec.structs.replace(state, reason="replay: this request was already made")
+        self._seen[request.id] = None
+        if len(self._seen) > MAX_REMEMBERED_IDS:
+            self._seen.popitem(last=False)
+        if reason := request.command.problem():
+            return msgspec.structs.replace(state, reason=reason)
+        try:
+            return self._on_request(request)
+        except Exception as error:
+            reason = f"the monitor failed: {type(error).__name__}"
+            return msgspec.structs.replace(state, reason=reason)
+
+
+def ask(path: Path, request: Request, timeout_s: float = 5.0) -> CommandState:
+    """Send one request and wait for the answer "accepted" or "refused".
+
+    Raises:
+        NoSuchRun: nobody listens.
+        Refused: no permission, another user's training, or no answer in time.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(timeout_s)
+        try:
+            with _address(path) as address:
+                client.connect(address)
+            if peer_uid(client) != os.getuid():
+                raise Refused("the training belongs to another user")
+            client.sendall(frame(_encoder.encode(request)))
+            buffer = bytearray()
+            while (payload := take_frame(buffer)) is None:
+                chunk = client.recv(1 << 16)
+                if not chunk:
+                    raise Refused("the training closed the connection without an answer")
+                buffer += chunk
+        except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError) as error:
+            raise NoSuchRun("the training does not listen any more; see `tuimon ls`") from error
+        except PermissionError as error:
+            raise Refused(f"no permission to talk to {path}") from error
+        except TimeoutError as error:
+            raise Refused(f"no answer from the training within {timeout_s:g} s") from error
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise Refused("the training closed the connection without an answer") from error
+    return _answers.decode(payload)
+
+
+def frame(payload: bytes) -> bytes:
+    """The payload as it travels."""
+    return _FRAME.pack(_MAGIC, len(payload), zlib.crc32(payload)) + payload
+
+
+def take_frame(buffer: bytearray) -> bytes | None:
+    """Cut the first whole frame out of `buffer`; None when more bytes are needed.
+
+    Raises:
+        Refused: the bytes are not a frame, are too long or damaged.
+    """
+    if len(buffer) < _FRAME.size:
+        if not _MAGIC.startswith(bytes(buffer[: len(_MAGIC)])):
+            raise Refused("not a frame of tuimon")
+        return None
+    magic, length, crc = _FRAME.unpack_from(buffer)
+    if magic != _MAGIC or length > MAX_FRAME_BYTES:
+        raise Refused("not a frame of tuimon, or too long")
+    if len(buffer) < _FRAME.size + length:
+        return None
+    payload = bytes(buffer[_FRAME.size : _FRAME.size + length])
+    del buffer[: _FRAME.size + length]
+    if zlib.crc32(payload) != crc:
+        raise Refused("a frame is damaged")
+    return payload
+
+
+def peer_uid(connection: socket.socket) -> int:
+    """Numeric user id of the other side, as the kernel knows it."""
+    if sys.platform == "linux":
+        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        return int(struct.unpack("3i", raw)[1])
+    # LOCAL_PEERCRED of <sys/un.h>: struct xucred begins with version and uid.
+    raw = connection.getsockopt(0, 1, 76)
+    return int(struct.unpack_from("II", raw)[1])
+
+
+@contextlib.contextmanager
+def _address(path: Path) -> Iterator[str]:
+    """A name for a socket that fits into sun_path, also where the folder's path does not."""
+    if len(os.fsencode(path)) <= _MAX_SOCKET_PATH or sys.platform != "linux":
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)

@@ -1,0 +1,283 @@
+"""The run so far, kept in bounded memory by whoever writes its history: records in, `History` out."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from tuimon.feed.history import AmpHistory, HeatHistory, History, SeriesHistory, Totals
+from tuimon.feed.thinning import HeatFold, SeriesFold
+from tuimon.model.records import (
+    AnyRecord,
+    CommandState,
+    DeviceStats,
+    Event,
+    Facts,
+    Goodbye,
+    Hello,
+    LayerTable,
+    Loss,
+    Memory,
+    RingLost,
+    Scalars,
+    Step,
+    Symptom,
+    System,
+)
+
+MAX_EVENTS = 2000  # about 300 KB; the event log of the screen holds no more
+MAX_SYMPTOMS = 500
+MAX_COMMANDS = 500
+MAX_SERIES = 96  # 16 MB if every one of them is full
+MAX_LR_GROUPS = 8  # charts tell no more than eight lines apart
+MAX_HEAT_EPOCHS = 8
+MAX_HEAT_BYTES = 8 << 20  # over all epochs; the newest always stays
+PRIMARY = 0
+
+
+class Chronicle:
+    """Folds every record of a run into what a late viewer needs. Not shared between threads."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._series: dict[str, SeriesFold] = {}
+        self._heats: dict[int, HeatFold] = {}
+        self._tables: dict[int, LayerTable] = {}
+        self._newest: dict[type, AnyRecord] = {}
+        self._memory: dict[str, Memory] = {}
+        self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
+        self._symptoms: list[Symptom] = []
+        self._commands: dict[str, CommandState] = {}
+        self._lost: dict[str, int] = {}
+        self._records = 0
+        self._steps = 0
+        self._first_step: int | None = None
+        self._last_step: Step | None = None
+        self._cost_s = 0.0
+        self._step_s = 0.0
+        self._events_dropped = 0
+        self._amp_attempted = 0
+        self._amp_skipped = 0
+        self._scale_first: float | None = None
+        self._scale_last: float | None = None
+        self._last_skipped: int | None = None
+
+    @property
+    def last_step(self) -> int | None:
+        """Newest step of the primary optimizer."""
+        return self._last_step.step if self._last_step else None
+
+    @property
+    def goodbye(self) -> Goodbye | None:
+        return self._kept(Goodbye)
+
+    @property
+    def hello(self) -> Hello | None:
+        return self._kept(Hello)
+
+    @property
+    def commands(self) -> list[CommandState]:
+        """Newest state of each command, oldest command first."""
+        return list(self._commands.values())
+
+    @property
+    def overhead_frac(self) -> float | None:
+        """Tuimon's own share of the step time, over the steps that know both."""
+        return self._cost_s / self._step_s if self._step_s > 0 else None
+
+    @property
+    def records(self) -> int:
+        return self._records
+
+    def add(self, record: AnyRecord) -> None:
+        """Fold one record in."""
+        self._records += 1
+        match record:
+            case Step():
+                self._add_step(record)
+            case DeviceStats():
+                self._add_device_stats(record)
+            case Loss():
+                self._sample("loss", record.step, record.value)
+            case Scalars():
+                for key, value in record.values.items():
+                    self._sample(key, record.step, value)
+            case LayerTable():
+                self._add_table(record)
+            case Event():
+                self._events_dropped += len(self._events) == MAX_EVENTS
+                self._events.append(record)
+            case Symptom():
+                if len(self._symptoms) < MAX_SYMPTOMS:
+                    self._symptoms.append(record)
+            case CommandState():
+                self._add_command(record)
+            case Memory():
+                if record.device in self._memory or len(self._memory) < MAX_SERIES:
+                    self._memory[record.device] = record
+            case RingLost():
+                self._lost[record.reason] = self._lost.get(record.reason, 0) + record.count
+            case Hello() | Facts() | Goodbye() | System():
+                self._newest[type(record)] = record
+            case _:
+                pass
+
+    def snapshot(
+        self,
+        *,
+        up_to_sequence: int,
+        scribe_sequence: int,
+        written_at_s: float,
+        lost: dict[str, int] | None = None,
+    ) -> History:
+        """The run as it is now; `lost` counts what the reader of the ring itself missed."""
+        return History(
+            run_id=self._run_id,
+            up_to_sequence=up_to_sequence,
+            scribe_sequence=scribe_sequence,
+            written_at_s=written_at_s,
+            series=self._series_snapshots(),
+            heats=self._heat_snapshots(),
+            tables=dict(self._tables),
+            hello=self.hello,
+            facts=self._kept(Facts),
+            goodbye=self.goodbye,
+            last_step=self._last_step,
+            system=self._kept(System),
+            memory=dict(self._memory),
+            events=list(self._events),
+            symptoms=list(self._symptoms),
+            commands=self.commands,
+            amp=self._amp(),
+            totals=self._totals(lost or {}),
+        )
+
+    def lost(self, more: dict[str, int]) -> dict[str, int]:
+        """Everything that did not arrive, by reason: told by the writers, and `more`."""
+        total = dict(self._lost)
+        for reason, count in more.items():
+            if count:
+                total[reason] = total.get(reason, 0) + count
+        return total
+
+    def _add_step(self, record: Step) -> None:
+        suffix = _suffix(record.optimizer)
+        for name, value in (
+            ("loss", record.loss),
+            ("grad_norm", record.grad_norm),
+            ("grad_norm_clipped", record.grad_norm_clipped),
+            ("loss_scale", record.loss_scale),
+            ("step_s", record.step_s),
+            ("skipped", 1.0 if record.skipped else None),
+        ):
+            if value is not None:
+                self._sample(name + suffix, record.step, value)
+        for group, lr in enumerate(record.lrs[:MAX_LR_GROUPS]):
+            if lr is not None:
+                name = "lr" if group == 0 else f"lr/{group}"
+                self._sample(name + suffix, record.step, lr)
+        if record.cost_s is not None and record.step_s is not None:
+            self._cost_s += record.cost_s
+            self._step_s += record.step_s
+        self._count_amp(record)
+        if record.optimizer != PRIMARY:
+            return
+        self._steps += 1
+        if self._first_step is None:
+            self._first_step = record.step
+        self._last_step = record
+        self._add_heat(record)
+
+    def _add_device_stats(self, record: DeviceStats) -> None:
+        suffix = _suffix(record.optimizer)
+        for name, value in (
+            ("loss", record.loss),
+            ("grad_norm", record.grad_norm),
+            ("grad_norm_clipped", record.grad_norm_clipped),
+            ("loss_scale", record.loss_scale),
+        ):
+            if value is not None:
+                self._sample(name + suffix, record.step, value)
+        if record.optimizer == PRIMARY:
+            self._add_heat(record)
+
+    def _sample(self, name: str, step: int, value: float) -> None:
+        fold = self._series.get(name)
+        if fold is None:
+            if len(self._series) >= MAX_SERIES:
+                self._lost["too many series"] = self._lost.get("too many series", 0) + 1
+                return
+            fold = self._series[name] = SeriesFold()
+        fold.add(step, value)
+
+    def _add_heat(self, record: Step | DeviceStats) -> None:
+        layers = len(record.norms) // 4 or len(record.flags)
+        if layers == 0:
+            return
+        fold = self._heats.get(record.epoch)
+        if fold is None:
+            fold = self._heats[record.epoch] = HeatFold(record.epoch, layers)
+        if not fold.add(record.step, record.norms, record.flags):
+            self._lost["layer mismatch"] = self._lost.get("layer mismatch", 0) + 1
+        self._bound_heats()
+
+    def _bound_heats(self) -> None:
+        while len(self._heats) > 1 and (
+            len(self._heats) > MAX_HEAT_EPOCHS
+            or sum(fold.size_bytes for fold in self._heats.values()) > MAX_HEAT_BYTES
+        ):
+            oldest = min(self._heats)
+            del self._heats[oldest]
+            self._tables.pop(oldest, None)
+
+    def _add_table(self, record: LayerTable) -> None:
+        self._tables[record.epoch] = record
+        newest = max(self._tables)
+        for epoch in [e for e in self._tables if e != newest and e not in self._heats]:
+            del self._tables[epoch]
+
+    def _add_command(self, record: CommandState) -> None:
+        if record.id not in self._commands and len(self._commands) >= MAX_COMMANDS:
+            del self._commands[next(iter(self._commands))]
+        self._commands[record.id] = record
+
+    def _count_amp(self, record: Step) -> None:
+        if record.loss_scale is None:
+            return
+        self._amp_attempted += 1
+        if self._scale_first is None:
+            self._scale_first = record.loss_scale
+        self._scale_last = record.loss_scale
+        if record.skipped:
+            self._amp_skipped += 1
+            self._last_skipped = record.step
+
+    def _amp(self) -> AmpHistory:
+        return AmpHistory(
+            attempted=self._amp_attempted,
+            skipped=self._amp_skipped,
+            scale_first=self._scale_first,
+            scale_last=self._scale_last,
+            last_skipped_step=self._last_skipped,
+        )
+
+    def _series_snapshots(self) -> dict[str, SeriesHistory]:
+        return {name: fold.snapshot() for name, fold in self._series.items()}
+
+    def _heat_snapshots(self) -> list[HeatHistory]:
+        return [self._heats[epoch].snapshot() for epoch in sorted(self._heats)]
+
+    def _totals(self, lost: dict[str, int]) -> Totals:
+        return Totals(
+            records=self._records,
+            steps=self._steps,
+            first_step=self._first_step,
+            last_step=self.last_step,
+            cost_s=self._cost_s,
+            step_s=self._step_s,
+            lost=self.lost(lost),
+            events_dropped=self._events_dropped,
+        )
+
+
+def _suffix(optimizer: int) -> str:
+    return "" if optimizer == PRIMARY else f"@{optimizer}"
