@@ -1,4 +1,4 @@
-"""The run so far, kept in bounded memory by whoever writes its history: records in, `History` out."""
+"""The run so far in bounded memory, for whoever writes its history: records in, `History` out."""
 
 from __future__ import annotations
 
@@ -33,6 +33,14 @@ MAX_HEAT_EPOCHS = 8
 MAX_HEAT_BYTES = 8 << 20  # over all epochs; the newest always stays
 PRIMARY = 0
 
+MEASURED = frozenset(("loss", "grad_norm", "grad_norm_clipped", "loss_scale", "step_s", "skipped"))
+
+
+def logged_name(key: str) -> str:
+    """The series of a key of `mon.log`: the key itself, or "log/…" where we measure that name."""
+    taken = key in MEASURED or key == "lr" or key.startswith("lr/")
+    return f"log/{key}" if taken else key
+
 
 class Chronicle:
     """Folds every record of a run into what a late viewer needs. Not shared between threads."""
@@ -42,7 +50,10 @@ class Chronicle:
         self._series: dict[str, SeriesFold] = {}
         self._heats: dict[int, HeatFold] = {}
         self._tables: dict[int, LayerTable] = {}
-        self._newest: dict[type, AnyRecord] = {}
+        self.hello: Hello | None = None
+        self.goodbye: Goodbye | None = None
+        self._facts: Facts | None = None
+        self._system: System | None = None
         self._memory: dict[str, Memory] = {}
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self._symptoms: list[Symptom] = []
@@ -65,14 +76,6 @@ class Chronicle:
     def last_step(self) -> int | None:
         """Newest step of the primary optimizer."""
         return self._last_step.step if self._last_step else None
-
-    @property
-    def goodbye(self) -> Goodbye | None:
-        return self._kept(Goodbye)
-
-    @property
-    def hello(self) -> Hello | None:
-        return self._kept(Hello)
 
     @property
     def commands(self) -> list[CommandState]:
@@ -100,7 +103,7 @@ class Chronicle:
                 self._sample("loss", record.step, record.value)
             case Scalars():
                 for key, value in record.values.items():
-                    self._sample(key, record.step, value)
+                    self._sample(logged_name(key), record.step, value)
             case LayerTable():
                 self._add_table(record)
             case Event():
@@ -116,8 +119,14 @@ class Chronicle:
                     self._memory[record.device] = record
             case RingLost():
                 self._lost[record.reason] = self._lost.get(record.reason, 0) + record.count
-            case Hello() | Facts() | Goodbye() | System():
-                self._newest[type(record)] = record
+            case Hello():
+                self.hello = record
+            case Facts():
+                self._facts = record
+            case System():
+                self._system = record
+            case Goodbye():
+                self.goodbye = record
             case _:
                 pass
 
@@ -139,10 +148,10 @@ class Chronicle:
             heats=self._heat_snapshots(),
             tables=dict(self._tables),
             hello=self.hello,
-            facts=self._kept(Facts),
+            facts=self._facts,
             goodbye=self.goodbye,
             last_step=self._last_step,
-            system=self._kept(System),
+            system=self._system,
             memory=dict(self._memory),
             events=list(self._events),
             symptoms=list(self._symptoms),

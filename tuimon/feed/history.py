@@ -131,8 +131,9 @@ class History(msgspec.Struct, frozen=True, array_like=True):
         scribe_sequence: newest record of the scribe's ring that is contained.
         written_at_s: unix time.
         series: by name: "loss", "grad_norm", "grad_norm_clipped", "lr" (param_group 0; "lr/1" …
-            for the others), "loss_scale", "step_s", and every key of `mon.log`. Series of another
-            optimizer than the primary carry its index: "loss@1", and count its own steps.
+            for the others), "loss_scale", "step_s", and every key of `mon.log` (as "log/…" where
+            it is one of these names). Series of another optimizer than the primary carry its
+            index: "loss@1", and count its own steps.
             "skipped" holds 1.0 at each step that left its update out, and nothing elsewhere.
         heats: one per layer-table epoch of the primary optimizer, oldest first; the oldest fall
             out first.
