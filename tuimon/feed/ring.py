@@ -33,8 +33,10 @@ DATA, PAD = 0, 1
 _RECORD = struct.Struct("<IIQII")  # magic, length, sequence, kind, crc
 _CHECKED = struct.Struct("<IQI")  # length, sequence, kind
 _PREFIX = struct.Struct("<8sIIQQQ")  # magic, version, header size, capacity, pid, start ticks
-# Word indices of the hints behind the prefix, in units of 8 bytes.
-_HEAD, _NEXT, _STATE, _STEP, _CHANGED, _BEAT, _DROPPED = 5, 6, 7, 8, 9, 10, 11
+# Word indices of the hints behind the prefix, in units of 8 bytes; the first three are written
+# together after each record.
+_HEAD, _NEXT, _BEAT, _STATE, _STEP, _CHANGED, _DROPPED = 5, 6, 7, 8, 9, 10, 11
+_AFTER_RECORD = struct.Struct("<QQQ")
 NO_STEP = (1 << 64) - 1
 
 
@@ -53,8 +55,9 @@ class RingWriter:
         self._capacity = capacity
         self._head = 0
         self._sequence = 1
-        self._pid = os.getpid()
         self._lock = threading.Lock()
+        self._forked = False
+        os.register_at_fork(after_in_child=self._abandon)
 
     @classmethod
     def create(cls, path: Path, capacity: int, *, start_ticks: int = 0) -> RingWriter:
@@ -94,31 +97,31 @@ class RingWriter:
 
     def publish(self, payload: bytes) -> bool:
         """Append one record; False when it cannot be (too large, closed, or a forked child)."""
+        if self._forked:
+            return False
         length = len(payload)
         need = -(-(_RECORD.size + length) // ALIGN) * ALIGN
-        if os.getpid() != self._pid:
-            return False
         with self._lock:
-            if self._map.closed or need > self._capacity // 2:
-                self.dropped += 1
-                if not self._map.closed:
-                    self._words[_DROPPED] = self.dropped
+            view, capacity = self._map, self._capacity
+            if view.closed or need > capacity // 2:
+                self._count_dropped()
                 return False
-            self._make_room(need)
-            place = HEADER_BYTES + self._head % self._capacity
-            crc = _crc(length, self._sequence, DATA, payload)
-            self._map[place + _RECORD.size : place + _RECORD.size + length] = payload
-            _RECORD.pack_into(self._map, place, RECORD_MAGIC, length, self._sequence, DATA, crc)
+            left = capacity - self._head % capacity
+            if need > left:
+                self._pad(left)
+            place = HEADER_BYTES + self._head % capacity
+            sequence = self._sequence
+            crc = zlib.crc32(payload, zlib.crc32(_CHECKED.pack(length, sequence, DATA)))
+            view[place + _RECORD.size : place + _RECORD.size + length] = payload
+            _RECORD.pack_into(view, place, RECORD_MAGIC, length, sequence, DATA, crc)
             self._head += need
-            self._sequence += 1
-            self._words[_HEAD] = self._head
-            self._words[_NEXT] = self._sequence
-            self._words[_BEAT] = time.time_ns()
+            self._sequence = sequence + 1
+            _AFTER_RECORD.pack_into(view, _HEAD * 8, self._head, sequence + 1, time.time_ns())
         return True
 
     def set_state(self, state: int, step: int | None) -> None:
         """Write the state word and the newest step, which readers may poll without records."""
-        if os.getpid() != self._pid:
+        if self._forked:
             return
         with self._lock:
             if self._map.closed:
@@ -129,21 +132,30 @@ class RingWriter:
             self._words[_STEP] = NO_STEP if step is None else step
 
     def close(self) -> None:
-        """Unmap; the file stays for readers. Safe to call twice."""
+        """Unmap; the file stays for readers. Safe to call twice, and in a forked child."""
+        if self._forked:
+            return
         with self._lock:
             if not self._map.closed:
                 self._words.release()
                 self._map.close()
 
-    def _make_room(self, need: int) -> None:
-        left = self._capacity - self._head % self._capacity
-        if need <= left:
-            return
+    def _pad(self, left: int) -> None:
+        """Fill what is left before the end of the data area, which no record straddles."""
         length = left - _RECORD.size
         place = HEADER_BYTES + self._head % self._capacity
         crc = _crc(length, self._sequence, PAD, b"")
         _RECORD.pack_into(self._map, place, RECORD_MAGIC, length, self._sequence, PAD, crc)
         self._head += left
+
+    def _count_dropped(self) -> None:
+        self.dropped += 1
+        if not self._map.closed:
+            self._words[_DROPPED] = self.dropped
+
+    def _abandon(self) -> None:
+        """In a forked child, where the parent's lock may be held for ever: never write."""
+        self._forked = True
 
 
 def _allocate(fd: int, size: int) -> None:

@@ -1,0 +1,75 @@
+"""What publishing a step costs, as a ratio to copying and checksumming the same bytes.
+
+    python -m tests.bench.bench_feed
+
+Encoding is part of the figure. Both sides run interleaved in this process; the table prints
+medians. Never a gate: the machine decides the absolute times.
+"""
+
+from __future__ import annotations
+
+import mmap
+import statistics
+import tempfile
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from tuimon.feed.codec import encode
+from tuimon.feed.ring import RingWriter
+from tuimon.model.records import Step
+
+ROUNDS, REPEATS = 200, 50
+
+
+def one(parameters: int) -> tuple[float, float]:
+    """Median seconds of (publish, plain copy plus CRC) for a step of `parameters` norms."""
+    norms = np.random.default_rng(0).random(parameters, np.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        ring = RingWriter.create(Path(folder) / "1.ring", 16 << 20)
+        plain = mmap.mmap(-1, 1 << 20)
+        size = len(encode(_step(norms)))
+        block = bytes(size)
+
+        def publish() -> None:
+            ring.publish(encode(_step(norms)))
+
+        def copy() -> None:
+            zlib.crc32(block)
+            plain[:size] = block
+
+        return _interleaved(publish, copy)
+
+
+def _step(norms: np.ndarray) -> Step:
+    return Step(
+        step=1, time_ns=2, loss=0.5, grad_norm=1.0, lrs=[1e-3], norms=norms.tobytes(), step_s=0.1
+    )
+
+
+def _interleaved(first: Callable[[], None], second: Callable[[], None]) -> tuple[float, float]:
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(ROUNDS):
+        for action, into in zip((first, second), times, strict=True):
+            start = time.perf_counter()
+            for _ in range(REPEATS):
+                action()
+            into.append((time.perf_counter() - start) / REPEATS)
+    return statistics.median(times[0]), statistics.median(times[1])
+
+
+def main() -> None:
+    print(f"{'parameters':>10} {'publish':>10} {'copy+CRC':>10} {'ratio':>6}  budget")
+    for parameters, budget in ((300, 3), (10_000, 2)):
+        publish, copy = one(parameters)
+        print(
+            f"{parameters:>10,} {publish * 1e6:>7.2f} µs {copy * 1e6:>7.2f} µs "
+            f"{publish / copy:>6.2f}  ≤ {budget}"
+        )
+
+
+if __name__ == "__main__":
+    main()
