@@ -9,15 +9,18 @@ For `tuimon run`, in this order:
     session.watched                                              # False: no room, or disabled
 
     from tuimon.train.monitor import arm, watch_discovered       # imports torch
-    arm(session)                                                 # process-wide taps, idempotent
+    arm(session, on_unknown_optimizer=callback)                  # process-wide taps, idempotent
     monitor = watch_discovered(models, optimizers, session, scaler=None, scheduler=None)
 
     session.finish("ok" | "exception" | "stopped", code=…, detail=…)    # first call wins
 
 `arm` belongs right after torch has been imported: from then on losses, clipping and scaling are
-kept, so that a model and an optimizer discovered as late as a global optimizer pre-hook of the
-first update still yield a complete step 0. `watch_discovered` may be called again with more
-models and optimizers, never raises, and returns the monitor of those objects. A script that calls
-`tuimon.watch` itself joins the same session: `owned_ids(session)` in monitor names what is taken.
-`Stop` lives in `tuimon.train.boundary`, which imports no torch.
+kept, so that what is discovered at the first update still yields a complete step 0.
+`callback(optimizer)` is called before every update of an optimizer that nobody watches, also
+before a `GradScaler.step` that will skip it; it may call `watch_discovered`, and what it raises
+stops at the failure boundary. It is not called again for an optimizer after it returned, unless
+it returned False. `watch_discovered` may be called again with more models and optimizers, never
+raises, and returns the monitor of those objects. A script that calls `tuimon.watch` itself joins
+the same session. `start_session` prints the line that says how to attach. `Stop` lives in
+`tuimon.train.boundary`, which imports no torch.
 """
