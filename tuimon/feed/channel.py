@@ -15,6 +15,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -64,7 +65,7 @@ class ControlServer:
             with _address(self._path) as address:
                 listener.bind(address)
             os.chmod(self._path, 0o600)
-            listener.listen(16)
+            listener.listen(64)
             listener.setblocking(False)
         except OSError:
             listener.close()
@@ -199,8 +200,7 @@ def ask(path: Path, request: Request, timeout_s: float = 5.0) -> CommandState:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(timeout_s)
         try:
-            with _address(path) as address:
-                client.connect(address)
+            _connect(client, path, timeout_s)
             if peer_uid(client) != os.getuid():
                 raise Refused("the training belongs to another user")
             client.sendall(frame(_encoder.encode(request)))
@@ -219,6 +219,19 @@ def ask(path: Path, request: Request, timeout_s: float = 5.0) -> CommandState:
         except (BrokenPipeError, ConnectionResetError) as error:
             raise Refused("the training closed the connection without an answer") from error
     return _answers.decode(payload)
+
+
+def _connect(client: socket.socket, path: Path, timeout_s: float) -> None:
+    """Connect; a full backlog answers EAGAIN at once on Unix sockets, so it is tried again."""
+    deadline = time.monotonic() + timeout_s
+    with _address(path) as address:
+        while True:
+            try:
+                return client.connect(address)
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise TimeoutError from error
+                time.sleep(0.005)
 
 
 def frame(payload: bytes) -> bytes:
