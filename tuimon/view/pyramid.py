@@ -1,0 +1,365 @@
+"""Buckets of minimum, maximum, mean and flags over an append-only column of (step, value).
+
+Owns the arithmetic of `series`: widths are powers of 16 in *steps*, so that a bucket of any level
+has a known width on the screen however uneven the samples are. Knows nothing of names or records.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from tuimon.view.frame import (
+    HAS_FINITE,
+    HAS_NAN,
+    HAS_NEG_INF,
+    HAS_POS_INF,
+    Codes,
+    Envelope,
+    Floats,
+)
+
+Steps = npt.NDArray[np.int64]
+Positions = npt.NDArray[np.intp]
+
+LEVEL_SHIFT = 4  # a level's bucket is 16 buckets of the level below
+CHUNK = 1 << 16  # elements folded in one pass: temporaries stay in the cache
+ENTRIES_BEFORE_NEXT_LEVEL = 64  # below this a coarser level saves nothing
+BUCKETS_PER_COLUMN = 4  # a value is displaced by less than a quarter of a column
+
+
+@dataclass
+class Block:
+    """Neighbouring buckets in step order; `low` is +inf and `high` -inf without a finite sample.
+
+    `mean` and `weight` speak of finite samples only; `keys` are steps, shifted by the level.
+    """
+
+    keys: Steps
+    low: Floats
+    high: Floats
+    mean: Floats
+    weight: Floats
+    flags: Codes
+
+    @classmethod
+    def empty(cls, capacity: int) -> Block:
+        low, high, mean, weight = np.empty((4, capacity), np.float32)
+        keys, flags = np.empty(capacity, np.int64), np.empty(capacity, np.uint8)
+        return cls(keys, low, high, mean, weight, flags)
+
+    def part(self, start: int, end: int) -> Block:
+        return Block(
+            self.keys[start:end],
+            self.low[start:end],
+            self.high[start:end],
+            self.mean[start:end],
+            self.weight[start:end],
+            self.flags[start:end],
+        )
+
+    def followed_by(self, other: Block) -> Block:
+        pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+        return Block(*(np.concatenate(pair) for pair in pairs))
+
+    def reserve(self, capacity: int) -> None:
+        """Grow to at least `capacity`, at least doubling."""
+        have = len(self.keys)
+        if capacity > have:
+            for f in fields(self):
+                column = getattr(self, f.name)
+                setattr(self, f.name, np.resize(column, max(capacity, 2 * have)))
+
+    def write(self, start: int, other: Block) -> None:
+        end = start + len(other.keys)
+        for f in fields(self):
+            getattr(self, f.name)[start:end] = getattr(other, f.name)
+
+    def grouped(self, starts: Positions, keys: Steps) -> Block:
+        """Reduce the runs that begin at `starts`; `keys` name the runs."""
+        weight = np.add.reduceat(self.weight, starts, dtype=np.float64)
+        total = np.add.reduceat(self.mean.astype(np.float64) * self.weight, starts)
+        return Block(
+            keys,
+            np.minimum.reduceat(self.low, starts),
+            np.maximum.reduceat(self.high, starts),
+            (total / np.maximum(weight, 1.0)).astype(np.float32),
+            weight.astype(np.float32),
+            np.bitwise_or.reduceat(self.flags, starts),
+        )
+
+
+def flags_of(values: Floats) -> Codes:
+    """The `HAS_*` bit of each sample."""
+    finite = np.isfinite(values)
+    if finite.all():
+        return np.full(len(values), HAS_FINITE, np.uint8)
+    flags = np.where(finite, HAS_FINITE, HAS_NAN).astype(np.uint8)
+    flags[values == np.inf] = HAS_POS_INF
+    flags[values == -np.inf] = HAS_NEG_INF
+    return flags
+
+
+def block_of(keys: Steps, values: Floats) -> Block:
+    """One bucket a sample."""
+    flags = flags_of(values)
+    finite = flags == HAS_FINITE
+    if finite.all():
+        return Block(keys, values, values, values, np.ones(len(values), np.float32), flags)
+    return Block(
+        keys,
+        np.where(finite, values, np.float32(np.inf)),
+        np.where(finite, values, np.float32(-np.inf)),
+        np.where(finite, values, np.float32(0)),
+        finite.astype(np.float32),
+        flags,
+    )
+
+
+class RawColumn:
+    """Samples as they came, after an optional prefix of buckets from a thinned history.
+
+    Steps without a gap are implied by the first one and cost no memory.
+    """
+
+    def __init__(self) -> None:
+        self.prefix = Block.empty(0)
+        self.count = 0
+        self._values = np.empty(256, np.float32)
+        self._start = 0
+        self._steps: Steps | None = None
+
+    @property
+    def total(self) -> int:
+        """Elements: buckets of the prefix and samples."""
+        return len(self.prefix.keys) + self.count
+
+    def append(self, step: int, value: float) -> None:
+        count = self.count
+        if count == len(self._values):
+            self._grow(count + 1)
+        if self._steps is None:
+            if count == 0:
+                self._start = step
+            elif step != self._start + count:
+                self._name_steps()
+        if self._steps is not None:
+            self._steps[count] = step
+        self._values[count] = value
+        self.count = count + 1
+
+    def extend(self, steps: Steps, values: Floats) -> None:
+        end = self.count + len(steps)
+        self._grow(end)
+        if self._steps is None:
+            if self.count == 0:
+                self._start = int(steps[0])
+            expected = self._start + self.count + np.arange(len(steps))
+            if not np.array_equal(steps, expected):
+                self._name_steps()
+        if self._steps is not None:
+            self._steps[self.count : end] = steps
+        self._values[self.count : end] = values
+        self.count = end
+
+    def part(self, start: int, end: int) -> Block:
+        """Elements `start` to `end` as buckets."""
+        ahead = len(self.prefix.keys)
+        if end <= ahead:
+            return self.prefix.part(start, end)
+        samples = self._samples(max(start - ahead, 0), end - ahead)
+        if start >= ahead:
+            return samples
+        return self.prefix.part(start, ahead).followed_by(samples)
+
+    def find(self, steps: Steps) -> Positions:
+        """How many elements lie before each step. The keys must be integers to stay cheap."""
+        if self._steps is None:
+            found = np.clip(steps - self._start, 0, self.count).astype(np.intp)
+        else:
+            found = np.searchsorted(self._steps[: self.count], steps)
+        if len(self.prefix.keys):
+            found = found + np.searchsorted(self.prefix.keys, steps)
+        return found
+
+    def step_at(self, index: int) -> int:
+        ahead = len(self.prefix.keys)
+        if index < ahead:
+            return int(self.prefix.keys[index])
+        if self._steps is None:
+            return self._start + index - ahead
+        return int(self._steps[index - ahead])
+
+    def tail(self, index: int) -> tuple[list[int], list[float]]:
+        """Samples from element `index` on; the prefix must lie before it."""
+        block = self.part(index, self.total)
+        start = index - len(self.prefix.keys)
+        return block.keys.tolist(), self._values[start : self.count].tolist()
+
+    def values(self, newest: int) -> Floats:
+        """The newest samples, at most `newest`."""
+        return self._values[max(0, self.count - newest) : self.count]
+
+    def truncate(self, total: int) -> None:
+        """Keep the first `total` elements."""
+        if total < len(self.prefix.keys):
+            self.prefix = self.prefix.part(0, total)
+        self.count = max(0, total - len(self.prefix.keys))
+        if self.count == 0:
+            self._steps = None
+
+    def _samples(self, start: int, end: int) -> Block:
+        if self._steps is None:
+            keys = np.arange(self._start + start, self._start + end, dtype=np.int64)
+        else:
+            keys = self._steps[start:end]
+        return block_of(keys, self._values[start:end])
+
+    def _grow(self, capacity: int) -> None:
+        if capacity > len(self._values):
+            capacity = max(capacity, 2 * len(self._values))
+            self._values = np.resize(self._values, capacity)
+            if self._steps is not None:
+                self._steps = np.resize(self._steps, capacity)
+
+    def _name_steps(self) -> None:
+        self._steps = np.empty(len(self._values), np.int64)
+        self._steps[: self.count] = np.arange(self._start, self._start + self.count)
+
+
+class Level:
+    """Buckets of one width: the closed ones, then at most one that may still grow."""
+
+    def __init__(self, shift: int) -> None:
+        self.shift = shift
+        self.block = Block.empty(64)
+        self.count = 0
+        self.closed = 0
+        self.done = 0  # elements of the level below that lie in closed buckets
+        self.as_of = 0  # samples of the raw column that are taken in
+
+    def fold(self, below: RawColumn | Level, total: int, as_of: int) -> None:
+        """Take in the `total` elements of the level below, which stands at `as_of` samples."""
+        if self.as_of == as_of:
+            return
+        self.as_of = as_of
+        chunk = CHUNK
+        while self.done < total:
+            end = min(total, self.done + chunk)
+            source = below.part(self.done, end)
+            keys = source.keys >> LEVEL_SHIFT
+            starts = np.concatenate(([0], np.flatnonzero(keys[1:] != keys[:-1]) + 1))
+            self.block.reserve(self.closed + len(starts))
+            self.block.write(self.closed, source.grouped(starts, keys[starts]))
+            self.count = self.closed + len(starts)
+            if len(starts) == 1 and end < total:
+                chunk *= 2  # one bucket is longer than a chunk: many samples of one step
+                continue
+            self.closed = self.count - 1
+            self.done += int(starts[-1])
+            if end == total:
+                return
+
+    def part(self, start: int, end: int) -> Block:
+        return self.block.part(start, end)
+
+    def find(self, keys: Steps) -> Positions:
+        return np.searchsorted(self.block.keys[: self.count], keys)
+
+    def truncate(self, last_step: int, below: RawColumn | Level) -> None:
+        """Forget buckets that reach beyond `last_step`; the next fold rebuilds the last one."""
+        key = np.array([last_step >> self.shift], np.int64)
+        kept = int(np.searchsorted(self.block.keys[: self.closed], key)[0])
+        self.closed = self.count = kept
+        self.as_of = 0
+        self.done = int(below.find(key << LEVEL_SHIFT)[0])
+
+
+class Pyramid:
+    """A raw column with its levels, each brought up to date when somebody looks at it."""
+
+    def __init__(self) -> None:
+        self.raw = RawColumn()
+        self._levels: list[Level] = []
+
+    def truncate(self, total: int) -> None:
+        """Keep the first `total` elements of the raw column."""
+        self.raw.truncate(total)
+        if total == 0:
+            self._levels.clear()
+            return
+        last_step = self.raw.step_at(total - 1)
+        below: RawColumn | Level = self.raw
+        for level in self._levels:
+            level.truncate(last_step, below)
+            below = level
+
+    def bounds(self) -> tuple[float, float]:
+        """Smallest and largest finite value; (inf, -inf) when there is none."""
+        _, source, total = self._coarsest(1)
+        if not total:
+            return float("inf"), float("-inf")
+        block = source.part(0, total)
+        return float(block.low.min()), float(block.high.max())
+
+    def envelope(self, first_step: int, end_step: int, columns: int) -> Envelope:
+        """Reduce the steps in [first_step, end_step) to columns of equal width."""
+        low, high, mean = (np.full(columns, np.nan, np.float32) for _ in range(3))
+        result = Envelope(low, high, mean, np.zeros(columns, np.uint8))
+        span = end_step - first_step
+        if span <= 0 or columns <= 0 or self.raw.total == 0:
+            return result
+        edges = first_step - (np.arange(columns + 1, dtype=np.int64) * -span) // columns
+        finest = columns * BUCKETS_PER_COLUMN
+        limit = 0
+        while finest << LEVEL_SHIFT * (limit + 1) <= span:
+            limit += 1
+        depth, source, _ = self._coarsest(limit)
+        keys = edges >> LEVEL_SHIFT * depth
+        keys[-1] = -(-end_step >> LEVEL_SHIFT * depth)  # the bucket that holds the last step
+        ends = source.find(keys)
+        start, end = int(ends[0]), int(ends[-1])
+        filled = np.flatnonzero(ends[1:] > ends[:-1])
+        if not len(filled):
+            return result
+        starts = (ends[:-1] - start)[filled]
+        reduced = source.part(start, end).grouped(starts, starts)
+        result.flags[filled] = reduced.flags
+        finite = (reduced.flags & HAS_FINITE) != 0
+        low[filled[finite]] = reduced.low[finite]
+        high[filled[finite]] = reduced.high[finite]
+        mean[filled[finite]] = reduced.mean[finite]
+        return result
+
+    def non_finite_near(self, step: int, *, forward: bool) -> int | None:
+        """The nearest step after (or before) `step` that holds a NaN or an Inf."""
+        bad = HAS_NAN | HAS_POS_INF | HAS_NEG_INF
+        depth, source, total = self._coarsest(1)
+        suspects = source.part(0, total)
+        keys = suspects.keys[(suspects.flags & bad) != 0]
+        shift = LEVEL_SHIFT * depth
+        keys = keys[keys >= step >> shift] if forward else keys[keys <= step >> shift][::-1]
+        for key in keys.tolist():
+            span = self.raw.find(np.array([key << shift, (key + 1) << shift], np.int64))
+            block = self.raw.part(int(span[0]), int(span[1]))
+            steps = block.keys[(block.flags & bad) != 0]
+            steps = steps[steps > step] if forward else steps[steps < step]
+            if len(steps):
+                return int(steps[0] if forward else steps[-1])
+        return None
+
+    def _coarsest(self, limit: int) -> tuple[int, RawColumn | Level, int]:
+        """The coarsest useful level up to `limit`, brought up to date: depth, level, entries."""
+        source: RawColumn | Level = self.raw
+        total = self.raw.total
+        depth = 0
+        while depth < limit and total > ENTRIES_BEFORE_NEXT_LEVEL:
+            if depth == len(self._levels):
+                self._levels.append(Level(LEVEL_SHIFT * (depth + 1)))
+            level = self._levels[depth]
+            level.fold(source, total, self.raw.total)
+            source, total = level, level.count
+            depth += 1
+        return depth, source, total
