@@ -1,0 +1,265 @@
+"""Finds the models and optimizers of an unmodified script, without importing torch first.
+
+`TorchArrival` tells when the script has imported torch; `Discovery` then notes optimizers as they
+are made and looks up the modules that own their parameters. It keeps weak references only and
+leaves everything that is measured to the `found` callback.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import os
+import sys
+import weakref
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import wraps
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
+    # The roots by name, and all optimizers seen so far, oldest first.
+    Found = Callable[[dict[str, Module], list[Optimizer]], None]
+
+# Hundreds of optimizers over bare tensors must not each walk all objects of the process.
+MAX_FRUITLESS_SCANS = 8
+
+
+class TorchArrival(MetaPathFinder):
+    """Calls `arrived` once, right after `import torch` has succeeded in this process."""
+
+    def __init__(self, arrived: Callable[[], None]) -> None:
+        self._arrived = arrived
+        self._pid = os.getpid()
+        self._looking = False
+
+    def watch(self) -> None:
+        """Start to look; `arrived` is called at once when torch is already there."""
+        if "torch" in sys.modules:
+            self._arrived()
+        else:
+            sys.meta_path.insert(0, self)
+
+    def done(self) -> None:
+        """Torch is imported: leave the import system."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+            self._arrived()
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Let the other finders find torch, and have its loader report when it has run."""
+        if fullname != "torch" or self._looking or os.getpid() != self._pid:
+            return None
+        self._looking = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._looking = False
+        if spec is not None and spec.loader is not None:
+            spec.loader = _ReportingLoader(spec.loader, self)
+        return spec
+
+
+class _ReportingLoader(Loader):
+    """Torch's own loader, which is back in place before the first line of torch runs."""
+
+    def __init__(self, original: Loader, arrival: TorchArrival) -> None:
+        self._original = original
+        self._arrival = arrival
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._original.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._original
+        module.__loader__ = self._original
+        self._original.exec_module(module)
+        self._arrival.done()
+
+
+class Discovery:
+    """Watches for optimizers and their models from the moment torch is there.
+
+    Called in the user's threads. `guard` runs a callable and keeps its exceptions from the user.
+    """
+
+    def __init__(self, found: Found, guard: Callable[[Callable[[], None]], None]) -> None:
+        self._found = found
+        self._guard = guard
+        self._pid = os.getpid()
+        self._optimizers: list[weakref.ref[Optimizer]] = []
+        self._stepped: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        self._owned: dict[int, weakref.ref[Tensor]] = {}
+        self._modules: list[weakref.ref[Module]] = []
+        self._fruitless_scans = 0
+        self.optimizers_seen = 0
+
+    def arm(self) -> None:
+        """Wrap `Optimizer.__init__` and listen for the first step of every optimizer."""
+        from torch.optim import Optimizer
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+        original = Optimizer.__init__
+
+        @wraps(original)
+        def noted(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+            original(optimizer, *args, **kwargs)
+            self._guard(lambda: self._note(optimizer))
+
+        setattr(Optimizer, "__init__", noted)  # noqa: B010 - mypy refuses the assignment
+        register_optimizer_step_pre_hook(self._before_step)
+
+    def unknown_optimizer(self, optimizer: Optimizer) -> None:
+        """An optimizer that was never seen being made (unpickled, say) is about to step."""
+        self._first_step(optimizer)
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if optimizer not in self._stepped:
+            self._guard(lambda: self._first_step(optimizer))
+
+    def _note(self, optimizer: Optimizer) -> None:
+        if os.getpid() != self._pid:
+            return
+        if all(known() is not optimizer for known in self._optimizers):
+            self.optimizers_seen += 1
+            self._optimizers = [known for known in self._optimizers if known() is not None]
+            self._optimizers.append(weakref.ref(optimizer))
+        if self._fruitless_scans < MAX_FRUITLESS_SCANS and self._has_unowned(optimizer):
+            self._scan()
+            self._fruitless_scans += self._has_unowned(optimizer)
+        self._report()
+
+    def _first_step(self, optimizer: Optimizer) -> None:
+        """Wrappers (DDP, torch.compile) and late modules exist by now: look again, once."""
+        if os.getpid() != self._pid:
+            return
+        first_of_all = not self._stepped
+        self._stepped.add(optimizer)
+        unknown = all(known() is not optimizer for known in self._optimizers)
+        if first_of_all or unknown:
+            self._scan()
+        if unknown:
+            self._note(optimizer)
+        elif first_of_all:
+            self._report()
+
+    def _report(self) -> None:
+        optimizers = [made for known in self._optimizers if (made := known()) is not None]
+        parameters = {id(tensor): None for made in optimizers for tensor in _parameters(made)}
+        modules = [module for known in self._modules if (module := known()) is not None]
+        self._found(named_roots(roots_of(parameters, modules)), optimizers)
+
+    def _has_unowned(self, optimizer: Optimizer) -> bool:
+        return any(
+            id(tensor) not in self._owned or self._owned[id(tensor)]() is not tensor
+            for tensor in _parameters(optimizer)
+        )
+
+    def _scan(self) -> None:
+        modules = all_modules()
+        self._modules = [weakref.ref(module) for module in modules]
+        self._owned = {
+            id(tensor): weakref.ref(tensor)
+            for module in modules
+            for tensor in own_parameters(module)
+        }
+
+
+def all_modules() -> list[Module]:
+    """Every `nn.Module` of the process; asks types only, so that no user code runs."""
+    from torch.nn import Module
+
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), Module)]
+
+
+def own_parameters(module: Module) -> list[Tensor]:
+    """The parameters that a module holds itself."""
+    table = vars(module).get("_parameters")
+    if not isinstance(table, dict):
+        return list(module.parameters(recurse=False)) if table is not None else []
+    return [tensor for tensor in list(table.values()) if tensor is not None]
+
+
+def children(module: Module) -> list[Module]:
+    """The modules that a module holds itself."""
+    table = vars(module).get("_modules")
+    if not isinstance(table, dict):
+        return list(module.children()) if table is not None else []
+    return [child for child in list(table.values()) if child is not None]
+
+
+def roots_of(parameters: Collection[int], modules: list[Module]) -> list[Module]:
+    """The outermost modules that hold any of the parameters, as a script would call them.
+
+    `parameters` are ids in the optimizers' order, which is also the order of the roots. Containers that cannot be called (`ModuleList`, `ModuleDict`) give way to their children.
+    """
+    parents: dict[int, list[Module]] = {}
+    for module in modules:
+        for child in children(module):
+            parents.setdefault(id(child), []).append(module)
+    owners = [m for m in modules if any(id(tensor) in parameters for tensor in own_parameters(m))]
+    related: dict[int, Module] = {}
+    waiting = list(owners)
+    while waiting:
+        module = waiting.pop()
+        if id(module) not in related:
+            related[id(module)] = module
+            waiting.extend(parents.get(id(module), []))
+    tops = [module for module in related.values() if id(module) not in parents]
+    chosen: dict[int, Module] = {}
+    for top in tops:
+        for module in _callable_roots(top, related):
+            chosen.setdefault(id(module), module)
+    order = {tensor: position for position, tensor in enumerate(parameters)}
+    return sorted(
+        chosen.values(),
+        key=lambda root: min((order.get(id(p), len(order)) for p in root.parameters()), default=0),
+    )
+
+
+def _callable_roots(top: Module, related: dict[int, Module]) -> Iterable[Module]:
+    from torch.nn import Module
+
+    waiting, seen = [top], set[int]()
+    while waiting:
+        module = waiting.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        if type(module).forward is Module.forward:
+            waiting.extend(child for child in children(module) if id(child) in related)
+        else:
+            yield module
+
+
+def named_roots(roots: list[Module]) -> dict[str, Module]:
+    """Roots with names that tell them apart: "" for a single one, else the script's variable.
+
+    Only variables of the script's module level are looked at; elsewhere the class name serves.
+    """
+    if len(roots) == 1:
+        return {"": roots[0]}
+    script = vars(sys.modules["__main__"])
+    variables = {id(value): name for name, value in reversed(list(script.items()))}
+    named: dict[str, Module] = {}
+    for root in roots:
+        wanted = variables.get(id(root)) or type(root).__name__.lower()
+        name, count = wanted, 1
+        while name in named:
+            count += 1
+            name = f"{wanted}{count}"
+        named[name] = root
+    return named
+
+
+def _parameters(optimizer: Optimizer) -> list[Tensor]:
+    return [tensor for group in optimizer.param_groups for tensor in group["params"]]

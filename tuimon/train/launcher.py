@@ -1,0 +1,122 @@
+"""What `tuimon run` becomes: this process starts the session, then runs the script as its own.
+
+Run as a file, `python [options] …/launcher.py [--name N] [--report F] [-m] script args…`; nothing
+of the user's folder is on `sys.path` until the script starts, so none of it can stand in for a
+module that tuimon needs. Owns `sys.excepthook` only while an uncaught exception is shown.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Parse our few options, start the session, run the target, leave as it leaves."""
+    from tuimon.errors import CannotStart, TuimonError
+    from tuimon.train import script
+    from tuimon.train.boundary import say
+    from tuimon.train.watching import Watching
+
+    options = _interpreter_options(sys.orig_argv, sys.argv[0])
+    try:
+        target, name, report = _parse(sys.argv[1:])
+        program = script.Script(target, options)
+    except TuimonError as error:
+        say(str(error))
+        raise SystemExit(CannotStart.exit_code) from None
+    watching = Watching(target, name=name, report=report)
+    watching.start()
+    try:
+        program.run()
+    except CannotStart as error:
+        say(str(error))
+        watching.could_not_start(str(error))
+        raise SystemExit(CannotStart.exit_code) from None
+    except BaseException as error:
+        watching.script_raised(error)
+        raise
+
+
+def command_line(
+    target_argv: list[str], *, name: str | None = None, report: str | None = None
+) -> list[str]:
+    """The command that `tuimon run` turns into, with this interpreter and its options.
+
+    Args:
+        target_argv: `script args…` or `-m module args…`.
+        name: name of the run; None takes the script's.
+        report: absolute path of the report; None for none.
+    """
+    ours = [f"--name={name}"] if name is not None else []
+    ours += [f"--report={report}"] if report is not None else []
+    return [sys.executable, *own_interpreter_options(), __file__, *ours, *target_argv]
+
+
+def own_interpreter_options() -> list[str]:
+    """The options this interpreter was started with, before the script or `-m`."""
+    return _interpreter_options(sys.orig_argv, sys.argv[0])
+
+
+def _interpreter_options(orig_argv: list[str], script: str) -> list[str]:
+    """`-u`, `-X dev`, `-Werror`, … of a command line that goes on with `script`, -m or -c."""
+    options: list[str] = []
+    rest = iter(orig_argv[1:])
+    for word in rest:
+        if not word.startswith("-") or word in ("-", script):
+            break
+        if word.startswith("--"):
+            options.append(word)
+            if word == "--check-hash-based-pycs":
+                options.extend(next(rest, ""))
+            continue
+        letters = word[1:]
+        takes_value = next((i for i, letter in enumerate(letters) if letter in "WXmc"), None)
+        if takes_value is None:
+            options.append(word)
+            continue
+        if letters[takes_value] in "mc":
+            if takes_value:
+                options.append(word[: takes_value + 1])
+            break
+        options.append(word)
+        if takes_value == len(letters) - 1:
+            options.append(next(rest, ""))
+    return options
+
+
+def _parse(words: list[str]) -> tuple[Target, str | None, str | None]:
+    from tuimon.errors import CannotStart
+    from tuimon.train.script import Target
+
+    found: dict[str, str] = {}
+    while words and words[0].startswith("--") and "=" in words[0]:
+        key, _, value = words.pop(0)[2:].partition("=")
+        found[key] = value
+    is_module = bool(words) and words[0] == "-m"
+    if is_module:
+        words.pop(0)
+    if not words:
+        raise CannotStart("no script named; use: tuimon run script.py args…")
+    target = Target(words[0], tuple(words[1:]), is_module)
+    return target, found.get("name"), found.get("report")
+
+
+def _bootstrap() -> None:
+    """Make `tuimon` importable, also from a checkout, and leave `sys.path` as a bare run has it."""
+    if not sys.flags.safe_path:
+        del sys.path[0]  # this file's folder
+    package_root = __file__.rsplit("/", 3)[0]
+    sys.path.insert(0, package_root)
+    try:
+        import tuimon.train.launcher as launcher
+    finally:
+        sys.path.remove(package_root)
+    launcher.main()
+
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tuimon.train.script import Target
+
+if __name__ == "__main__":
+    _bootstrap()

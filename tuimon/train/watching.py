@@ -1,0 +1,191 @@
+"""The launcher's side of a session: when it starts, what is found, how it ends.
+
+Every failure in here costs the view of the run and one line on stderr, never the run.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from tuimon.model.text import plain
+from tuimon.train import script, tracebacks
+from tuimon.train.boundary import Stop, say
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
+    from tuimon.train.discovery import Discovery
+    from tuimon.train.session import Session
+
+REPORT_WAIT_S = (
+    10.0  # bound of design: a report that is not there by then is the scribe's to finish
+)
+_POLL_S = 0.02
+MAX_DETAIL = 500
+
+
+class Watching:
+    """One watched run of a target, from before its first line to the last `atexit` call.
+
+    Created and started in the main thread; `_found` runs in whatever thread makes an optimizer.
+    """
+
+    def __init__(self, target: script.Target, *, name: str | None, report: str | None) -> None:
+        self._target = target
+        self._name = name or target.title
+        self._report = report
+        self._pid = os.getpid()
+        self._session: Session | None = None
+        self._discovery: Discovery | None = None
+        self._kind, self._code, self._detail = "ok", 0, ""
+
+    def start(self) -> None:
+        """Start the session and wait for torch; on failure the script runs bare."""
+        self._unfailing(self._start)
+
+    def _start(self) -> None:
+        from tuimon.train.discovery import TorchArrival
+        from tuimon.train.session import start_session
+
+        argv = self._target.argv
+        self._session = start_session(name=self._name, argv=argv, report=self._report)
+        # Registered last before the script's own, so it runs after all of them.
+        atexit.register(self._finish)
+        if self._session.watched:
+            TorchArrival(lambda: self._unfailing(self._torch_arrived)).watch()
+
+    def _torch_arrived(self) -> None:
+        from tuimon.train.discovery import Discovery
+        from tuimon.train.monitor import arm
+
+        if self._session is None:
+            return
+        discovery = Discovery(self._found, self._unfailing)
+        arm(self._session, on_unknown_optimizer=discovery.unknown_optimizer)
+        discovery.arm()
+        self._discovery = discovery
+        clean_thread_exceptions()
+
+    def _found(self, models: dict[str, Module], optimizers: list[Optimizer]) -> None:
+        from tuimon.train.monitor import watch_discovered
+
+        watch_discovered(models, optimizers, self._session)
+
+    def could_not_start(self, reason: str) -> None:
+        """None of the script's code has run."""
+        self._kind, self._code, self._detail = "exception", 125, reason
+
+    def script_raised(self, error: BaseException) -> None:
+        """Note how the script ends, and see to it that the traceback shows only its own frames."""
+        self._kind, self._code, self._detail = how_it_ended(error)
+        if isinstance(error, Stop):
+            say(f"{self._detail}; exit status {self._code}")
+            raise SystemExit(self._code) from None
+        if not isinstance(error, SystemExit):
+            show_clean()
+
+    def _finish(self) -> None:
+        self._unfailing(self._say_goodbye)
+
+    def _say_goodbye(self) -> None:
+        session = self._session
+        if session is None or os.getpid() != self._pid:
+            return
+        session.finish(self._kind, code=self._code, detail=self._detail)
+        if session.info is None:
+            return
+        if self._report is not None:
+            self._wait_for_report(session.info.path / "report.done")
+        if (line := self._last_line()) is not None:
+            say(line)
+
+    def _wait_for_report(self, done: Path) -> None:
+        until_s = time.monotonic() + REPORT_WAIT_S
+        while not done.exists():
+            if time.monotonic() > until_s:
+                say(f"the report is not written yet; it will be at {self._report}")
+                return
+            time.sleep(_POLL_S)
+
+    def _last_line(self) -> str | None:
+        return None
+
+    def _unfailing(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            say(f"{text}; the training goes on without that part of the watch")
+
+
+def how_it_ended(error: BaseException) -> tuple[str, int, str]:
+    """(kind, exit status, detail) of a script that was left by `error`, as the report has it."""
+    detail = plain(f"{type(error).__name__}: {error}", MAX_DETAIL)
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped", 130, str(error) or type(error).__name__
+    if not isinstance(error, SystemExit):
+        return "exception", 1, detail
+    if error.code is None or error.code == 0:
+        return "ok", 0, ""
+    status = error.code & 0xFF if isinstance(error.code, int) else 1
+    return "exception", status, detail
+
+
+def show_clean() -> None:
+    """Put ourselves before `sys.excepthook` for the one exception that is about to be shown."""
+    shown = getattr(sys, "excepthook", None)
+    if shown is None:
+        return
+
+    def hook(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        sys.excepthook = shown
+        with contextlib.suppress(Exception):
+            tracebacks.clean(error)
+            sys.last_traceback = error.__traceback__
+        try:
+            shown(kind, error, error.__traceback__)
+        except SystemExit:
+            raise
+        except BaseException as second:
+            _show_both(second, error)
+        script.forget_file(vars(sys.modules["__main__"]))
+
+    sys.excepthook = hook
+
+
+def _show_both(second: BaseException, error: BaseException) -> None:
+    """What the interpreter prints when the user's own hook fails."""
+    tracebacks.clean(second)
+    print("Error in sys.excepthook:", file=sys.stderr)
+    sys.__excepthook__(type(second), second, second.__traceback__)
+    print("\nOriginal exception was:", file=sys.stderr)
+    sys.__excepthook__(type(error), error, error.__traceback__)
+
+
+def clean_thread_exceptions() -> None:
+    """Show exceptions of threads without our frames, by whoever shows them now."""
+    import threading
+
+    shown = threading.excepthook
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is not None:
+            with contextlib.suppress(Exception):
+                tracebacks.clean(args.exc_value)
+            args = threading.ExceptHookArgs(
+                (args.exc_type, args.exc_value, args.exc_value.__traceback__, args.thread)
+            )
+        shown(args)
+
+    threading.excepthook = hook
