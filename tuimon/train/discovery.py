@@ -17,15 +17,17 @@ from functools import wraps
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
     from torch.optim import Optimizer
 
-    # The roots by name, and all optimizers seen so far, oldest first.
-    Found = Callable[[dict[str, Module], list[Optimizer]], None]
+    # Root modules and optimizers that still live, oldest first.
+    Found = Callable[[list[Module], list[Optimizer]], None]
+
+_Thing = TypeVar("_Thing")
 
 # Hundreds of optimizers over bare tensors must not each walk all objects of the process.
 MAX_FRUITLESS_SCANS = 8
@@ -100,6 +102,7 @@ class Discovery:
         self._stepped: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._owned: dict[int, weakref.ref[Tensor]] = {}
         self._modules: list[weakref.ref[Module]] = []
+        self._roots: list[weakref.ref[Module]] = []
         self._fruitless_scans = 0
         self.optimizers_seen = 0
 
@@ -136,6 +139,7 @@ class Discovery:
         if self._fruitless_scans < MAX_FRUITLESS_SCANS and self._has_unowned(optimizer):
             self._scan()
             self._fruitless_scans += self._has_unowned(optimizer)
+        self._add_roots([optimizer])
         self._report()
 
     def _first_step(self, optimizer: Optimizer) -> None:
@@ -144,19 +148,23 @@ class Discovery:
             return
         first_of_all = not self._stepped
         self._stepped.add(optimizer)
-        unknown = all(known() is not optimizer for known in self._optimizers)
-        if first_of_all or unknown:
-            self._scan()
-        if unknown:
+        if all(known() is not optimizer for known in self._optimizers):
             self._note(optimizer)
-        elif first_of_all:
+        if first_of_all:
+            self._scan()
+            self._roots = []
+            self._add_roots(_alive(self._optimizers))
             self._report()
 
-    def _report(self) -> None:
-        optimizers = [made for known in self._optimizers if (made := known()) is not None]
+    def _add_roots(self, optimizers: list[Optimizer]) -> None:
         parameters = {id(tensor): None for made in optimizers for tensor in _parameters(made)}
-        modules = [module for known in self._modules if (module := known()) is not None]
-        self._found(named_roots(roots_of(parameters, modules)), optimizers)
+        known = _alive(self._roots)
+        new = roots_of(parameters, _alive(self._modules))
+        known.extend(root for root in new if all(root is not other for other in known))
+        self._roots = [weakref.ref(root) for root in known]
+
+    def _report(self) -> None:
+        self._found(_alive(self._roots), _alive(self._optimizers))
 
     def _has_unowned(self, optimizer: Optimizer) -> bool:
         return any(
@@ -200,7 +208,8 @@ def children(module: Module) -> list[Module]:
 def roots_of(parameters: Collection[int], modules: list[Module]) -> list[Module]:
     """The outermost modules that hold any of the parameters, as a script would call them.
 
-    `parameters` are ids in the optimizers' order, which is also the order of the roots. Containers that cannot be called (`ModuleList`, `ModuleDict`) give way to their children.
+    `parameters` are ids in the optimizers' order, which is also the order of the roots.
+    Containers that cannot be called (`ModuleList`, `ModuleDict`) give way to their children.
     """
     parents: dict[int, list[Module]] = {}
     for module in modules:
@@ -235,30 +244,14 @@ def _callable_roots(top: Module, related: dict[int, Module]) -> Iterable[Module]
         if id(module) in seen:
             continue
         seen.add(id(module))
-        if type(module).forward is Module.forward:
+        if type(module).forward is Module.forward and "forward" not in vars(module):
             waiting.extend(child for child in children(module) if id(child) in related)
         else:
             yield module
 
 
-def named_roots(roots: list[Module]) -> dict[str, Module]:
-    """Roots with names that tell them apart: "" for a single one, else the script's variable.
-
-    Only variables of the script's module level are looked at; elsewhere the class name serves.
-    """
-    if len(roots) == 1:
-        return {"": roots[0]}
-    script = vars(sys.modules["__main__"])
-    variables = {id(value): name for name, value in reversed(list(script.items()))}
-    named: dict[str, Module] = {}
-    for root in roots:
-        wanted = variables.get(id(root)) or type(root).__name__.lower()
-        name, count = wanted, 1
-        while name in named:
-            count += 1
-            name = f"{wanted}{count}"
-        named[name] = root
-    return named
+def _alive(references: Iterable[weakref.ref[_Thing]]) -> list[_Thing]:
+    return [thing for reference in references if (thing := reference()) is not None]
 
 
 def _parameters(optimizer: Optimizer) -> list[Tensor]:

@@ -75,7 +75,7 @@ class Watching:
         self._discovery = discovery
         clean_thread_exceptions()
 
-    def _found(self, models: dict[str, Module], optimizers: list[Optimizer]) -> None:
+    def _found(self, models: list[Module], optimizers: list[Optimizer]) -> None:
         from tuimon.train.monitor import watch_discovered
 
         watch_discovered(models, optimizers, self._session)
