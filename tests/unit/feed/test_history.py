@@ -169,64 +169,72 @@ def snapshot(chronicle: Chronicle, **lost: int) -> History:
     return chronicle.snapshot(up_to_sequence=7, scribe_sequence=5, written_at_s=1.5, lost=lost)
 
 
-def test_the_history_holds_what_a_late_viewer_needs(tmp_path: Path):
+TABLE = LayerTable(epoch=1, names=["a", "b"])
+RUN = (
+    Hello(1, "abc", "net", "here", 42),
+    LayerTable(epoch=0, names=["old"]),
+    TABLE,
+    Step(0, 0, epoch=1, loss=2.0, grad_norm=1.0, lrs=[0.1, None, 0.3], loss_scale=8.0),
+    Loss(1, math.nan),
+    Step(
+        step=1,
+        time_ns=0,
+        epoch=1,
+        loss=math.nan,
+        grad_norm=math.inf,
+        loss_scale=4.0,
+        skipped=True,
+        norms=np.array([1, np.nan], "<f4").tobytes(),
+        flags=bytes([0, NAN]),
+        cost_s=0.1,
+        step_s=1.0,
+    ),
+    Step(0, 0, optimizer=1, loss=5.0),
+    DeviceStats(1, epoch=1, grad_norm=-math.inf),
+    Scalars(1, {"acc": 0.5, "loss": 9.0}),
+    Event(1, 0.0, "info", "amp-skip", "skipped"),
+    CommandState("c1", "Pause", "accepted"),
+    CommandState("c1", "Pause", "applied", step=1),
+    RingLost(3, "too large"),
+    Goodbye("ok", 0),
+)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
     chronicle = Chronicle("abc")
-    table = LayerTable(epoch=1, names=["a", "b"])
-    for record in (
-        Hello(1, "abc", "net", "here", 42),
-        LayerTable(epoch=0, names=["old"]),
-        table,
-        Step(0, 0, epoch=1, loss=2.0, grad_norm=1.0, lrs=[0.1, None, 0.3], loss_scale=8.0),
-        Loss(1, math.nan),
-        Step(
-            step=1,
-            time_ns=0,
-            epoch=1,
-            loss=math.nan,
-            grad_norm=math.inf,
-            loss_scale=4.0,
-            skipped=True,
-            norms=np.array([1, np.nan], "<f4").tobytes(),
-            flags=bytes([0, NAN]),
-            cost_s=0.1,
-            step_s=1.0,
-        ),
-        Step(0, 0, optimizer=1, loss=5.0),
-        DeviceStats(1, epoch=1, grad_norm=-math.inf),
-        Scalars(1, {"acc": 0.5, "loss": 9.0}),
-        Event(1, 0.0, "info", "amp-skip", "skipped"),
-        CommandState("c1", "Pause", "accepted"),
-        CommandState("c1", "Pause", "applied", step=1),
-        RingLost(3, "too large"),
-        Goodbye("ok", 0),
-    ):
+    for record in RUN:
         chronicle.add(record)
+    assert chronicle.overhead_frac == pytest.approx(0.1)
     path = tmp_path / "history.bin"
     write_history(path, snapshot(chronicle, overrun=2))
-    history = read_history(path)
+    read = read_history(path)
+    assert read is not None
+    return read
 
-    assert history is not None
-    assert (history.run_id, history.up_to_sequence, history.scribe_sequence) == ("abc", 7, 5)
-    assert history.tables == {1: table}
-    assert columns(history.series["loss"])["flags"].tolist() == [HAS_FINITE, HAS_NAN]
-    assert columns(history.series["grad_norm"])["flags"].tolist() == [
-        HAS_FINITE,
-        HAS_POS_INF | HAS_NEG_INF,
-    ]
-    assert columns(history.series["loss@1"])["last"].tolist() == [5.0]
-    assert columns(history.series["log/loss"])["last"].tolist() == [9.0]
+
+def test_a_late_viewer_gets_every_series(history: History):
     assert set(history.series) == {
         *("loss", "grad_norm", "lr", "lr/2", "loss_scale", "skipped", "step_s"),
         *("loss@1", "acc", "log/loss"),
     }
-    assert history.amp.skipped == 1
+    assert columns(history.series["loss"])["flags"].tolist() == [HAS_FINITE, HAS_NAN]
+    both = HAS_POS_INF | HAS_NEG_INF
+    assert columns(history.series["grad_norm"])["flags"].tolist() == [HAS_FINITE, both]
+    assert columns(history.series["loss@1"])["last"].tolist() == [5.0]
+    assert columns(history.series["log/loss"])["last"].tolist() == [9.0]
+
+
+def test_a_late_viewer_gets_the_newest_of_the_rest(history: History):
+    assert (history.run_id, history.up_to_sequence, history.scribe_sequence) == ("abc", 7, 5)
+    assert history.tables == {1: TABLE}
+    assert history.heats[0].epoch == 1
+    assert (history.amp.skipped, history.amp.attempted) == (1, 2)
     assert (history.amp.scale_first, history.amp.scale_last) == (8.0, 4.0)
     assert [state.state for state in history.commands] == ["applied"]
     assert history.totals.lost == {"too large": 3, "overrun": 2}
     assert (history.totals.steps, history.totals.last_step) == (2, 1)
-    assert chronicle.overhead_frac == pytest.approx(0.1)
     assert history.goodbye == Goodbye("ok", 0)
-    assert history.heats[0].epoch == 1
 
 
 def test_a_list_of_wrong_length_is_counted_not_folded():

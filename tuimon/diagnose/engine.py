@@ -1,0 +1,96 @@
+"""The engine: the records of one rank in, symptoms and findings out. No clock, file or thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tuimon.diagnose.amp import AmpLedger
+from tuimon.diagnose.detectors import (
+    ExceptionRaised,
+    NonFiniteGradient,
+    NonFiniteLoss,
+    NonFiniteState,
+)
+from tuimon.diagnose.findings import Finding
+from tuimon.diagnose.incidents import Detector
+from tuimon.diagnose.rules import RULES, Evidence, Rule
+from tuimon.model.causes import SEVERITIES
+from tuimon.model.records import AnyRecord, Facts, Symptom
+
+MAX_SYMPTOMS = 200  # more describe the same trouble again
+
+
+def default_detectors(rank: int) -> list[Detector]:
+    """Every detector there is, but for the AMP ledger, which the engine owns."""
+    return [
+        NonFiniteLoss(rank),
+        NonFiniteGradient(rank),
+        NonFiniteState(rank),
+        ExceptionRaised(rank),
+    ]
+
+
+class Engine:
+    """Feeds detectors, and rules with what they found.
+
+    Attributes:
+        symptoms: everything found so far, in the order it was found.
+        findings: causes, the likeliest first.
+        amp: the GradScaler's account.
+        suppressed: symptoms beyond `MAX_SYMPTOMS`.
+    """
+
+    def __init__(
+        self,
+        rank: int = 0,
+        *,
+        detectors: Iterable[Detector] | None = None,
+        rules: Sequence[Rule] = RULES,
+    ) -> None:
+        self.amp = AmpLedger(rank)
+        chosen = default_detectors(rank) if detectors is None else detectors
+        self._detectors: list[Detector] = [self.amp, *chosen]
+        self._rules = rules
+        self._facts: Facts | None = None
+        self.symptoms: list[Symptom] = []
+        self.findings: list[Finding] = []
+        self.suppressed = 0
+
+    def see(self, record: AnyRecord) -> list[Symptom]:
+        """Take one record; the symptoms it is the first to show."""
+        if isinstance(record, Facts):
+            self._facts = record
+        found = [symptom for detector in self._detectors for symptom in detector.see(record)]
+        return self._keep(found) if found else []
+
+    def close(self) -> list[Symptom]:
+        """The run has ended: the symptoms that waited for more."""
+        return self._keep([s for detector in self._detectors for s in detector.close()])
+
+    def unrecovered(self) -> set[str]:
+        """Kinds of critical incidents that nothing healthy has followed."""
+        return {kind for detector in self._detectors for kind in detector.unrecovered()}
+
+    def _keep(self, found: list[Symptom]) -> list[Symptom]:
+        room = MAX_SYMPTOMS - len(self.symptoms)
+        kept = found[: max(0, room)]
+        self.suppressed += len(found) - len(kept)
+        self.symptoms.extend(kept)
+        if kept:
+            self._conclude()
+        return kept
+
+    def _conclude(self) -> None:
+        evidence = Evidence(tuple(self.symptoms), self._facts, self.amp.verdict)
+        findings: dict[str, Finding] = {}
+        for rule in self._rules:
+            for finding in rule.conclude(evidence):
+                known = findings.get(finding.id)
+                if known is None or finding.confidence > known.confidence:
+                    findings[finding.id] = finding
+        self.findings = sorted(findings.values(), key=_weight, reverse=True)
+
+
+def _weight(finding: Finding) -> tuple[bool, int, float]:
+    refuted = finding.status == "refuted"
+    return not refuted, SEVERITIES.index(finding.severity), finding.confidence

@@ -1,0 +1,177 @@
+"""The report of a run, schema `tuimon.report/1`: built from what is known, written as strict JSON.
+
+Strict means that every parser reads it: non-finite numbers are the strings "NaN", "+Inf" and
+"-Inf", and there are no lone surrogates.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tuimon.diagnose.amp import AmpLedger
+from tuimon.diagnose.engine import Engine
+from tuimon.diagnose.findings import Finding
+from tuimon.diagnose.outcome import outcome
+from tuimon.model.records import CommandState, Symptom
+from tuimon.model.text import plain
+from tuimon.model.units import json_number
+
+SCHEMA = "tuimon.report/1"
+_FINAL_STATES = ("applied", "refused", "expired")
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What the report says about the run itself.
+
+    Attributes:
+        steps: attempted updates of the primary optimizer.
+        exit_kind: "ok" | "exception" | "killed" | "stopped".
+        overhead_frac: tuimon's own share of the step time; None when it was not measured.
+        lost: records that did not arrive, by reason.
+    """
+
+    id: str
+    name: str
+    argv: Sequence[str]
+    steps: int
+    ranks: int
+    exit_kind: str
+    exit_code: int | None
+    exit_detail: str
+    overhead_frac: float | None = None
+    lost: dict[str, int] = field(default_factory=dict)
+    commands: Sequence[CommandState] = ()
+
+
+def build_report(run: RunFacts, engine: Engine) -> dict[str, Any]:
+    """The report as plain data that `json.dumps(…, allow_nan=False)` accepts."""
+    document = {
+        "schema": SCHEMA,
+        "run": {
+            "id": run.id,
+            "name": run.name,
+            "argv": list(run.argv),
+            "steps": run.steps,
+            "ranks": run.ranks,
+            "exit": {
+                "kind": run.exit_kind,
+                "code": run.exit_code,
+                "detail": plain(run.exit_detail),
+            },
+        },
+        "outcome": outcome(
+            exit_kind=run.exit_kind,
+            exit_code=run.exit_code,
+            symptoms=engine.symptoms,
+            findings=engine.findings,
+            unrecovered=engine.unrecovered(),
+            amp_verdict=engine.amp.verdict,
+        ),
+        "symptoms": [_symptom(symptom) for symptom in engine.symptoms],
+        "findings": [_finding(finding) for finding in engine.findings],
+        "autopsies": [],
+        "trials": [],
+        "amp": _amp(engine.amp),
+        "interventions": interventions(run.commands),
+        "cost": {"overhead_frac": run.overhead_frac},
+        "lost": {"records": sum(run.lost.values()), "reasons": dict(run.lost)},
+    }
+    strict: dict[str, Any] = _strict(document)
+    return strict
+
+
+def interventions(commands: Iterable[CommandState]) -> list[dict[str, Any]]:
+    """The ledger: one entry a command; one that was never applied has expired with the run."""
+    return [
+        {
+            "command": state.command,
+            "by": state.by,
+            "asked_at": _iso(state.asked_at_s),
+            "state": state.state if state.state in _FINAL_STATES else "expired",
+            "step": state.step,
+            "old": state.old,
+            "new": state.new,
+        }
+        for state in commands
+    ]
+
+
+def write_report(path: Path, document: dict[str, Any], mode: int = 0o600) -> None:
+    """Replace the file in one step; a device such as /dev/null is written to instead.
+
+    Raises:
+        OSError: the target cannot be written; what was there stays.
+    """
+    text = json.dumps(document, allow_nan=False, ensure_ascii=False, indent=1) + "\n"
+    target = Path(os.path.realpath(path))
+    if target.is_char_device():
+        target.write_text(text)
+        return
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "not a regular file", str(target))
+    draft = target.with_name(f".{target.name[:200]}.{os.getpid()}.tmp")
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(draft)
+        raise
+
+
+def _symptom(symptom: Symptom) -> dict[str, Any]:
+    return {
+        "kind": symptom.kind,
+        "step": symptom.step,
+        "rank": symptom.rank,
+        "severity": symptom.severity,
+        "detail": plain(symptom.detail),
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {"id": finding.id, **msgspec.to_builtins(finding)}
+
+
+def _amp(ledger: AmpLedger) -> dict[str, Any]:
+    return {
+        "scale_first": ledger.scale_first,
+        "scale_last": ledger.scale_last,
+        "skipped": ledger.skipped,
+        "verdict": ledger.verdict,
+    }
+
+
+def _iso(unix_s: float) -> str | None:
+    if not 0 < unix_s < 1e11:
+        return None
+    return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="milliseconds")
+
+
+def _strict(value: Any) -> Any:
+    """The same data with words for non-finite numbers and without lone surrogates."""
+    if isinstance(value, float):
+        return json_number(value)
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_strict(key): _strict(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_strict(item) for item in value]
+    return value

@@ -1,0 +1,33 @@
+"""From symptoms to causes: one file a family, each offering rules; `RULES` is all of them.
+
+A rule reads `Evidence` and answers with findings; it keeps no state and may abstain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tuimon.diagnose.findings import Finding
+from tuimon.model.records import Facts, Symptom
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything a rule may reason from."""
+
+    symptoms: Sequence[Symptom]
+    facts: Facts | None
+    amp_verdict: str
+
+
+class Rule(Protocol):
+    """Concludes causes from evidence."""
+
+    def conclude(self, evidence: Evidence) -> Iterable[Finding]:
+        """Findings in the order of their weight; none when the evidence does not carry any."""
+        ...
+
+
+RULES: tuple[Rule, ...] = ()
