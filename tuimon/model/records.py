@@ -101,6 +101,8 @@ class Step(Record, frozen=True, array_like=True, tag=3):
         step_s, data_s, forward_s, backward_s, optimizer_s: host wall time; None when unknown.
         cost_s: host time tuimon itself spent in this step.
         late: statistics follow in a `DeviceStats` record with the same step.
+        weights_checked: whether weights, buffers and optimizer state were looked at: "" no,
+            "before" the update, "after" it, or "both"; what was found is in `bad`.
     """
 
     step: int
@@ -130,6 +132,7 @@ class Step(Record, frozen=True, array_like=True, tag=3):
     cost_s: float | None = None
     late: bool = False
     lr_override: bool = False
+    weights_checked: str = ""
 
 
 MAX_BAD = 32
