@@ -17,6 +17,7 @@ from tuimon.diagnose.gradients import (
 )
 from tuimon.diagnose.incidents import MAX_WAITING, PRIMARY, Detector, Incident
 from tuimon.diagnose.updates import Update, Updates
+from tuimon.model.causes import SEVERITIES
 from tuimon.model.records import (
     NON_FINITE,
     NORM_OVERFLOW,
@@ -156,8 +157,8 @@ class NonFiniteGradient(Detector):
 class NonFiniteState(Detector):
     """Parameters, buffers and optimizer state with NaN or Inf, as the trainer's checks found them.
 
-    A parameter found bad before the update of step n was written by an earlier update, so the
-    symptom carries the step of the newest update before n.
+    What is found bad before the update of step n was written by the newest update before it, and
+    that is the step of the symptom; what is found after the update of step n has step n.
     """
 
     def __init__(self, rank: int = 0) -> None:
@@ -180,24 +181,28 @@ class NonFiniteState(Detector):
                 groups.setdefault(tensor.what, []).append(tensor)
         for what, tensors in groups.items():
             yield from self._judge(what, tensors, record)
+        # Only a look at the weights that finds nothing is a sign of health.
+        if record.weights_checked and record.bad_total <= len(record.bad):
+            for what, incident in self._incidents.items():
+                if what not in groups:
+                    incident.calm()
         if not record.skipped:
             self._previous[record.optimizer] = record.step
 
     def unrecovered(self) -> Iterator[str]:
         for what, incident in self._incidents.items():
-            if incident.is_critical:
+            if incident.is_critical and not incident.is_calm:
                 yield f"non-finite-{what}"
 
     def _judge(self, what: str, tensors: list[BadTensor], record: Step) -> Iterator[Symptom]:
         severity = max(
             (self._severity(what, tensor, record.step) for tensor in tensors),
-            key=("info", "warning", "critical").index,
+            key=SEVERITIES.index,
         )
-        # Absence from a record is no proof of health: most records are not checked for state.
         if not self._incidents.setdefault(what, Incident()).worsens(severity):
             return
         step, found = record.step, ""
-        if what in ("parameter", "optimizer-state"):
+        if what in ("parameter", "optimizer-state") and _found_before_update(record):
             step = self._previous.get(record.optimizer, record.step)
             found = f"; found before the update of step {record.step}"
         detail = f"{what} {describe_tensors(tensors)}{found}"
@@ -230,3 +235,10 @@ class ExceptionRaised(Detector):
             step = record.step if record.step is not None else self._newest
             detail = plain(record.detail) or "the script raised"
             yield Symptom("exception", step, self._rank, "critical", detail)
+
+
+def _found_before_update(record: Step) -> bool:
+    """Whether the weights were bad before this update; a bad loss says so where both was checked."""
+    if record.weights_checked == "both":
+        return record.loss is not None and not math.isfinite(record.loss)
+    return record.weights_checked != "after"

@@ -132,6 +132,14 @@ CASES = {
             ("non-finite-parameter", 0, "critical"),
         ],
     ),
+    "a parameter, written by this update": (
+        [step(0), step(1, bad=[tensor("parameter", nan=3)], weights_checked="after")],
+        [("non-finite-parameter", 1, "critical")],
+    ),
+    "a parameter, found in one of two looks": (
+        [step(0), step(1, bad=[tensor("parameter", nan=3)], weights_checked="both")],
+        [("non-finite-parameter", 1, "critical")],
+    ),
     "a parameter bad from the start": (
         [step(0, bad=[tensor("parameter", posinf=1)])],
         [("non-finite-parameter", 0, "critical")],
@@ -198,6 +206,15 @@ def test_recovery_is_known():
     engine.see(bad_gradient(0, loss=NAN_VALUE))
     assert engine.unrecovered() == {"non-finite-loss", "non-finite-gradient"}
     engine.see(step(1))
+    assert engine.unrecovered() == set()
+
+
+def test_weights_recover_only_when_they_were_looked_at():
+    engine = Engine()
+    engine.see(step(0, bad=[tensor("parameter", nan=1)], weights_checked="after"))
+    engine.see(step(1))
+    assert engine.unrecovered() == {"non-finite-parameter"}
+    engine.see(step(2, weights_checked="before"))
     assert engine.unrecovered() == set()
 
 
