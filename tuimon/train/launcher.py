@@ -1,6 +1,6 @@
 """What `tuimon run` becomes: this process starts the session, then runs the script as its own.
 
-Run as a file, `python [options] …/launcher.py [--name N] [--report F] [-m] script args…`; nothing
+Run as a file, `python [options] …/launcher.py [--name=N] [--report=F] [-m] script args…`; nothing
 of the user's folder is on `sys.path` until the script starts, so none of it can stand in for a
 module that tuimon needs. Owns `sys.excepthook` only while an uncaught exception is shown.
 """
@@ -19,13 +19,16 @@ def main() -> None:
 
     options = _interpreter_options(sys.orig_argv, sys.argv[0])
     try:
-        target, name, report = _parse(sys.argv[1:])
+        target, ours = _parse(sys.argv[1:])
         program = script.Script(target, options)
     except TuimonError as error:
         say(str(error))
         raise SystemExit(CannotStart.exit_code) from None
-    watching = Watching(target, name=name, report=report)
-    watching.start()
+    watching = Watching(target, name=ours.get("name"), report=ours.get("report"))
+    if "in-background" in ours:
+        watching.start_in_background()
+    else:
+        watching.start()
     try:
         program.run()
     except CannotStart as error:
@@ -38,7 +41,11 @@ def main() -> None:
 
 
 def command_line(
-    target_argv: list[str], *, name: str | None = None, report: str | None = None
+    target_argv: list[str],
+    *,
+    name: str | None = None,
+    report: str | None = None,
+    in_background: bool = False,
 ) -> list[str]:
     """The command that `tuimon run` turns into, with this interpreter and its options.
 
@@ -46,9 +53,11 @@ def command_line(
         target_argv: `script args…` or `-m module args…`.
         name: name of the run; None takes the script's.
         report: absolute path of the report; None for none.
+        in_background: nobody sees its output, which goes to `output.log` in the run folder.
     """
     ours = [f"--name={name}"] if name is not None else []
     ours += [f"--report={report}"] if report is not None else []
+    ours += ["--in-background=yes"] if in_background else []
     return [sys.executable, *own_interpreter_options(), __file__, *ours, *target_argv]
 
 
@@ -84,7 +93,7 @@ def _interpreter_options(orig_argv: list[str], script: str) -> list[str]:
     return options
 
 
-def _parse(words: list[str]) -> tuple[Target, str | None, str | None]:
+def _parse(words: list[str]) -> tuple[Target, dict[str, str]]:
     from tuimon.errors import CannotStart
     from tuimon.train.script import Target
 
@@ -97,8 +106,7 @@ def _parse(words: list[str]) -> tuple[Target, str | None, str | None]:
         words.pop(0)
     if not words:
         raise CannotStart("no script named; use: tuimon run script.py args…")
-    target = Target(words[0], tuple(words[1:]), is_module)
-    return target, found.get("name"), found.get("report")
+    return Target(words[0], tuple(words[1:]), is_module), found
 
 
 def _bootstrap() -> None:

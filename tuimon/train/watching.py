@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from tuimon.errors import CannotStart
 from tuimon.model.text import plain
 from tuimon.train import script, tracebacks
 from tuimon.train.boundary import Stop, say
@@ -51,6 +52,17 @@ class Watching:
     def start(self) -> None:
         """Start the session and wait for torch; on failure the script runs bare."""
         self._unfailing(self._start)
+
+    def start_in_background(self) -> None:
+        """Like `start`, with stdout and stderr in the run folder; without a run nothing starts."""
+        self.start()
+        if self._session is None or self._session.info is None:
+            raise SystemExit(CannotStart.exit_code)
+        log = self._session.info.path / "output.log"
+        fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(fd, 1)
+        os.dup2(fd, 2)
+        os.close(fd)
 
     def _start(self) -> None:
         from tuimon.train.discovery import TorchArrival

@@ -1,0 +1,289 @@
+"""The `tuimon` command: its grammar, and the one place where errors become a line and a status.
+
+Each subcommand imports its half of tuimon when it runs; nothing else is imported here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from tuimon import __version__
+from tuimon.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, TuimonError
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+EXIT_UNEXPECTED = 1
+DEFAULT_TIMEOUT_S = 60.0  # a step of a large model may take that long
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run one command and leave the process with its exit status."""
+    sys.exit(status_of(argv))
+
+
+def status_of(argv: list[str] | None = None) -> int:
+    """Run one command; every error is one line on stderr and a documented status."""
+    try:
+        result = cli.main(argv, prog_name="tuimon", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else EXIT_OK
+    except click.exceptions.Exit as leave:
+        return leave.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return EXIT_INTERRUPTED
+    except click.ClickException as error:
+        complain(f"{error.format_message().rstrip('.')}; see `{_command_path(error)} --help`")
+        return EXIT_USAGE
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; the interpreter must not flush into the pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+    except TuimonError as error:
+        complain(str(error))
+        return error.exit_code
+    except Exception as error:
+        complain(f"unexpected {type(error).__name__}: {error}; please report this")
+        return EXIT_UNEXPECTED
+
+
+def complain(text: str) -> None:
+    """One `tuimon:` line on stderr, safe for a terminal."""
+    from tuimon.model.text import plain
+
+    click.echo(f"tuimon: {plain(text)}", err=True)
+
+
+def _command_path(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    return context.command_path if isinstance(context, click.Context) else "tuimon"
+
+
+class _InOrder(click.Group):
+    """Lists commands in the order in which they were written."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+# A bare group is not a mistake of one word: its help is the answer.
+@click.group(cls=_InOrder, no_args_is_help=False, invoke_without_command=True)
+@click.version_option(__version__, prog_name="tuimon", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """A live training monitor for PyTorch that lives in the terminal."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+@cli.command(
+    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
+    options_metavar="[OPTIONS]",
+)
+@click.option("--attach", is_flag=True, help="Run in the background and open the viewer here.")
+@click.option("--report", metavar="F.json", help="Write a report when the run ends.")
+@click.option("--name", metavar="NAME", help="Name of the run; the script's name otherwise.")
+@click.option("--headless", is_flag=True, help="No viewer here: the default without --attach.")
+@click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module, as after python -m.")
+@click.argument("script")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+def run(
+    *,
+    attach: bool,
+    report: str | None,
+    name: str | None,
+    headless: bool,
+    is_module: bool,
+    script: str,
+    args: tuple[str, ...],
+) -> int:
+    """Run an unmodified training SCRIPT with its ARGS and publish every step.
+
+    The command becomes the training: same pid, signals, output and exit status; 125 when the
+    script could not be started. Options of Python go before: python -u -m tuimon run SCRIPT.
+    """
+    if attach and headless:
+        raise click.UsageError("--attach and --headless exclude each other")
+    from tuimon.cli import starting
+
+    argv = [*(["-m"] if is_module else []), script, *args]
+    if attach:
+        return starting.run_and_attach(argv, name=name, report=report)
+    return starting.become_the_training(argv, name=name, report=report)
+
+
+def _view_options(command: _Command) -> _Command:
+    for option in (
+        click.option(
+            "--glyphs",
+            type=click.Choice(["auto", "braille", "blocks", "ascii"]),
+            default="auto",
+            help="Characters to draw with.",
+        ),
+        click.option(
+            "--hz", type=click.FloatRange(0.2, 30), default=4.0, help="Pictures a second at most."
+        ),
+        click.option("--readonly", is_flag=True, help="Without any key that changes the training."),
+    ):
+        command = option(command)
+    return command
+
+
+@cli.command()
+@click.argument("run", required=False)
+@click.option("--once", is_flag=True, help="Print one frame as text and leave.")
+@_view_options
+def attach(*, run: str | None, once: bool, readonly: bool, hz: float, glyphs: str) -> int:
+    """Watch RUN live: an id, the beginning of one, a name or a pid; the newest run otherwise."""
+    from tuimon.cli import viewing
+
+    if once:
+        return viewing.print_once(run, glyphs=glyphs)
+    return viewing.attach(run, readonly=readonly, hz=hz, glyphs=glyphs)
+
+
+@cli.command(name="ls")
+@click.option("--json", "as_json", is_flag=True, help="A list of objects for scripts.")
+def ls(*, as_json: bool) -> None:
+    """List the runs on this host, alive and gone."""
+    from tuimon.cli import listing
+
+    listing.print_runs(as_json=as_json)
+
+
+@cli.command()
+@click.argument("scenario", required=False)
+@click.option("--list", "list_them", is_flag=True, help="Name the scenarios.")
+@click.option("--headless", is_flag=True, help="Without the viewer, also on a terminal.")
+@click.option("--report", metavar="F.json", help="Write a report when the demo ends.")
+def demo(*, scenario: str | None, list_them: bool, headless: bool, report: str | None) -> int:
+    """Start a real training in real trouble, and the viewer on it; `q` ends both."""
+    from tuimon.cli import demos
+
+    if list_them:
+        demos.print_scenarios()
+        return EXIT_OK
+    return demos.show(scenario, headless=headless, report=report)
+
+
+@cli.group(cls=_InOrder, no_args_is_help=False, subcommand_metavar="COMMAND [ARGS]…")
+@click.argument("run")
+@click.pass_context
+def ctl(ctx: click.Context, run: str) -> None:
+    """Send one command to the training RUN and wait until it is applied or refused."""
+    ctx.obj = run
+
+
+def _answer_options(command: _Command) -> _Command:
+    for option in (
+        click.option(
+            "--timeout",
+            "timeout_s",
+            metavar="SECONDS",
+            type=click.FloatRange(0),
+            default=DEFAULT_TIMEOUT_S,
+            show_default=True,
+            help="How long to wait for the command to be applied.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print the outcome as one object."),
+    ):
+        command = option(command)
+    return command
+
+
+@ctl.command()
+@_answer_options
+@click.pass_obj
+def pause(run: str, *, timeout_s: float, as_json: bool) -> int:
+    """Wait at the next gate, before the update."""
+    from tuimon.cli import control
+    from tuimon.model.commands import Pause
+
+    return control.send(run, Pause(), timeout_s=timeout_s, as_json=as_json)
+
+
+@ctl.command()
+@_answer_options
+@click.pass_obj
+def resume(run: str, *, timeout_s: float, as_json: bool) -> int:
+    """Go on after a pause."""
+    from tuimon.cli import control
+    from tuimon.model.commands import Resume
+
+    return control.send(run, Resume(), timeout_s=timeout_s, as_json=as_json)
+
+
+@ctl.command()
+@click.argument("count", metavar="[N]", type=int, default=1)
+@_answer_options
+@click.pass_obj
+def step(run: str, *, count: int, timeout_s: float, as_json: bool) -> int:
+    """While paused: make N updates, then wait again."""
+    from tuimon.cli import control
+    from tuimon.model.commands import StepOnce
+
+    return control.send(run, StepOnce(count), timeout_s=timeout_s, as_json=as_json)
+
+
+@ctl.command()
+@click.argument("mode", type=click.Choice(["on", "off", "user"]))
+@click.option("--max-norm", type=float, help="Bound of the gradient norm, with `on`.")
+@_answer_options
+@click.pass_obj
+def clip(run: str, *, mode: str, max_norm: float | None, timeout_s: float, as_json: bool) -> int:
+    """Who clips the gradients: tuimon (on), nobody (off), the script (user)."""
+    from tuimon.cli import control
+    from tuimon.model.commands import SetClip
+
+    return control.send(run, SetClip(mode, max_norm), timeout_s=timeout_s, as_json=as_json)
+
+
+@ctl.command(name="max-norm")
+@click.argument("value", metavar="X", type=float)
+@_answer_options
+@click.pass_obj
+def max_norm(run: str, *, value: float, timeout_s: float, as_json: bool) -> int:
+    """Change the bound of tuimon's clipping."""
+    from tuimon.cli import control
+    from tuimon.model.commands import SetMaxNorm
+
+    return control.send(run, SetMaxNorm(value), timeout_s=timeout_s, as_json=as_json)
+
+
+@ctl.command()
+@click.argument("layers", metavar="LAYER…", nargs=-1, required=True)
+@click.option("-o", "--output", "folder", metavar="DIR", required=True, help="Folder to write to.")
+@_answer_options
+@click.pass_obj
+def dump(run: str, *, layers: tuple[str, ...], folder: str, timeout_s: float, as_json: bool) -> int:
+    """Write parameter and gradient of LAYERs as safetensors plus JSON statistics."""
+    from tuimon.cli import control
+    from tuimon.model.commands import Dump
+
+    command = Dump(list(layers), os.path.abspath(folder))
+    return control.send(run, command, timeout_s=timeout_s, as_json=as_json)
+
+
+@ctl.command()
+@_answer_options
+@click.pass_obj
+def stop(run: str, *, timeout_s: float, as_json: bool) -> int:
+    """End the training at the next boundary, as Ctrl-C would."""
+    from tuimon.cli import control
+    from tuimon.model.commands import Stop
+
+    return control.send(run, Stop(), timeout_s=timeout_s, as_json=as_json)
+
+
+@ctl.command()
+@click.option("--json", "as_json", is_flag=True, help="A list of objects for scripts.")
+@click.pass_obj
+def log(run: str, *, as_json: bool) -> None:
+    """Print every command the run was sent, with what became of it."""
+    from tuimon.cli import control
+
+    control.print_log(run, as_json=as_json)

@@ -1,0 +1,196 @@
+"""`tuimon ctl`: one typed command to a training, followed until it is applied or refused."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import json
+import os
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import msgspec
+
+from tuimon.errors import EXIT_OK, EXIT_REFUSED, NoSuchRun, Refused, TuimonError, UsageError
+from tuimon.feed import channel, registry
+from tuimon.feed.codec import decode
+from tuimon.feed.history import read_history
+from tuimon.feed.registry import RunInfo
+from tuimon.feed.ring import RingReader
+from tuimon.model.commands import AnyCommand, Request
+from tuimon.model.records import CommandState, Goodbye, Record
+from tuimon.model.text import plain
+from tuimon.model.units import DASH
+
+ANSWER_S = 5.0  # the training's control thread answers at once unless the process is stopped
+_POLL_S = 0.05
+
+Clock = Callable[[], float]
+
+
+def send(
+    token: str,
+    command: AnyCommand,
+    *,
+    timeout_s: float,
+    as_json: bool,
+    clock: Clock = time.monotonic,
+) -> int:
+    """Ask, wait until the ring tells what became of it, print that; the exit status.
+
+    Raises:
+        UsageError: the command makes no sense for any training.
+        NoSuchRun, Refused, IncompatibleVersion: nobody could be asked.
+    """
+    if problem := command.problem():
+        raise UsageError(problem)
+    info = live_run(token)
+    request = Request(uuid.uuid4().hex, who_asks(), command, time.time())
+    reader = RingReader(info.ring(), at_end=True)
+    try:
+        state = channel.ask(info.control, request, ANSWER_S)
+        if state.state == "accepted":
+            state = follow(info, reader, state, clock() + timeout_s, clock)
+    except Refused as error:
+        state = CommandState(request.id, command.title, "refused", reason=str(error))
+    finally:
+        reader.close()
+    return print_outcome(state, as_json=as_json)
+
+
+def live_run(token: str) -> RunInfo:
+    """The run that `token` names, which must still be alive.
+
+    Raises:
+        NoSuchRun: there is none, or its training has ended.
+    """
+    info = registry.find_run(token)
+    if not registry.is_alive(info):
+        how = f" ({info.exit.kind})" if info.exit is not None else ""
+        raise NoSuchRun(f"run {info.id} has ended{how}; `tuimon ls` lists the runs")
+    return info
+
+
+def follow(
+    info: RunInfo, reader: RingReader, accepted: CommandState, until_s: float, clock: Clock
+) -> CommandState:
+    """Wait for the end of an accepted command's life; "expired" when it has none in time."""
+    while True:
+        alive = registry.is_alive(info)
+        for record in records(reader):
+            if isinstance(record, CommandState) and record.id == accepted.id:
+                if record.state in ("applied", "refused", "expired"):
+                    return record
+            elif isinstance(record, Goodbye):
+                return _expired(accepted, f"the training ended first ({record.kind})")
+        if not alive:
+            return _expired(accepted, "the training ended first")
+        if clock() >= until_s:
+            return _expired(
+                accepted,
+                "accepted, but no update was attempted in time; it is applied when one is",
+            )
+        time.sleep(_POLL_S)
+
+
+def records(reader: RingReader) -> Iterator[Record]:
+    """What is new in a ring; what does not decode is for other readers to count."""
+    while payloads := reader.read():
+        for payload in payloads:
+            with contextlib.suppress(msgspec.DecodeError):
+                yield decode(payload)
+
+
+def print_outcome(state: CommandState, *, as_json: bool) -> int:
+    """Print what became of a command; the exit status."""
+    if as_json:
+        click.echo(json.dumps(outcome(state)))
+    elif state.state == "applied":
+        click.echo(plain(sentence(state)))
+    else:
+        click.echo(f"tuimon: {plain(sentence(state))}", err=True)
+    return EXIT_OK if state.state == "applied" else EXIT_REFUSED
+
+
+def outcome(state: CommandState) -> dict[str, Any]:
+    """The JSON shape of one command."""
+    return {
+        "command": state.command,
+        "id": state.id,
+        "state": state.state,
+        "step": state.step,
+        "old": state.old,
+        "new": state.new,
+        "reason": state.reason,
+    }
+
+
+def sentence(state: CommandState) -> str:
+    """One command's fate for a person."""
+    change = ""
+    if state.old is not None or state.new is not None:
+        change = f": {state.old or DASH} → {state.new or DASH}"
+    reason = f": {state.reason}" if state.reason else ""
+    if state.state == "applied":
+        where = f" at step {state.step:,}" if state.step is not None else ""
+        return f"{state.command} applied{where}{change}{reason}"
+    return f"{state.command} {state.state}{reason}"
+
+
+def print_log(token: str, *, as_json: bool) -> None:
+    """Every command the run was sent, oldest first, with the newest state of each."""
+    entries = ledger(registry.find_run(token))
+    if as_json:
+        rows = [
+            {**outcome(entry), "by": entry.by, "asked_at": _iso(entry.asked_at_s)}
+            for entry in entries
+        ]
+        click.echo(json.dumps(rows))
+        return
+    for entry in entries:
+        when = _iso(entry.asked_at_s) or DASH
+        click.echo(plain(f"{when}  {entry.by or DASH}  {sentence(entry)}"))
+
+
+def ledger(info: RunInfo) -> list[CommandState]:
+    """Newest state of each command; what never came to an end is "expired" once the run is."""
+    states: dict[str, CommandState] = {}
+    history = read_history(info.path / "history.bin")
+    for state in history.commands if history is not None else []:
+        states[state.id] = state
+    alive = registry.is_alive(info)
+    with contextlib.suppress(TuimonError), contextlib.closing(RingReader(info.ring())) as reader:
+        for record in records(reader):
+            if isinstance(record, CommandState):
+                states[record.id] = record
+    if alive:
+        return list(states.values())
+    return [
+        _expired(state, "the training ended first") if state.state == "accepted" else state
+        for state in states.values()
+    ]
+
+
+def who_asks() -> str:
+    """`user@host (tty)` for the ledger; not a credential."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    with contextlib.suppress(OSError, ValueError):
+        return f"{user}@{socket.gethostname()} ({os.ttyname(sys.stdin.fileno())})"
+    return f"{user}@{socket.gethostname()}"
+
+
+def _expired(state: CommandState, reason: str) -> CommandState:
+    return msgspec.structs.replace(state, state="expired", reason=reason)
+
+
+def _iso(time_s: float) -> str | None:
+    return datetime.fromtimestamp(time_s, UTC).isoformat(timespec="seconds") if time_s else None
