@@ -1,0 +1,174 @@
+"""The one table of keys. It drives dispatch, footer, in-app help and the README's key table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tuimon.tui.scene import CHARTS, EVENTS, LAYERS, Scene
+from tuimon.tui.screens import CHART_PREFIX
+
+VIEWS = "views"
+TIME = "charts"
+ROWS = "layers and events"
+TRAINING = "training"
+GROUPS = (VIEWS, TIME, ROWS, TRAINING)
+
+# Kinds of panels a key can be meant for.
+ON_CHART = "chart"
+ON_LAYERS = "layers"
+ON_EVENTS = "events"
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing a key does.
+
+    Attributes:
+        id: what is dispatched.
+        keys: as a person presses them; the first is shown.
+        description: for help and the README.
+        group: heading in help.
+        word: for the footer; "" when it is not shown there.
+        panels: kinds of focused panels whose footer shows it; empty is everywhere.
+        needs_training: reaches into the training; absent in a read-only viewer.
+        asks_first: opens a dialog before anything is sent.
+    """
+
+    id: str
+    keys: tuple[str, ...]
+    description: str
+    group: str
+    word: str = ""
+    panels: tuple[str, ...] = ()
+    needs_training: bool = False
+    asks_first: bool = False
+
+
+ACTIONS = (
+    Action("pause", ("space", "p"), "pause, resume", TRAINING, "pause", needs_training=True),
+    Action("step", (".",), "one step while paused", TRAINING, "step", needs_training=True),
+    Action(
+        "clip",
+        ("c",),
+        "clipping: off → on → as the script wrote it; asks for max_norm the first time",
+        TRAINING,
+        "clip",
+        needs_training=True,
+    ),
+    Action("halve", ("[",), "max_norm ÷ 2", TRAINING, needs_training=True),
+    Action("double", ("]",), "max_norm × 2", TRAINING, needs_training=True),
+    Action(
+        "dump",
+        ("d",),
+        "dump the tensors of the selected layer",
+        TRAINING,
+        "dump",
+        (ON_LAYERS,),
+        needs_training=True,
+        asks_first=True,
+    ),
+    Action("stop", ("Q",), "stop the training", TRAINING, needs_training=True, asks_first=True),
+    Action("overview", ("1",), "overview", VIEWS),
+    Action("charts", ("2",), "charts of all series", VIEWS),
+    Action("layers", ("3",), "layers: heat map and detail", VIEWS),
+    Action("events", ("5",), "events and commands", VIEWS),
+    Action("next_panel", ("tab",), "next panel", VIEWS, "panel"),
+    Action("previous_panel", ("shift+tab",), "previous panel", VIEWS),
+    Action("zoom", ("z",), "zoom the panel", VIEWS, "zoom"),
+    Action("back", ("esc",), "back; hides the incident line, clears filter and crosshair", VIEWS),
+    Action("freeze", ("f",), "freeze the picture", VIEWS),
+    Action("glyphs", ("a",), "glyphs: braille, block, ascii", VIEWS),
+    Action("theme", ("t",), "theme: dark, light, high contrast", VIEWS),
+    Action("left", ("h", "←"), "crosshair left; in layers: fold", TIME, "cross", (ON_CHART,)),
+    Action("right", ("l", "→"), "crosshair right; in layers: unfold", TIME, "fold", (ON_LAYERS,)),
+    Action("closer", ("+",), "zoom in", TIME, "in", (ON_CHART, ON_LAYERS)),
+    Action("wider", ("-",), "zoom out", TIME, "out", (ON_CHART, ON_LAYERS)),
+    Action("whole", ("0",), "whole history and follow", TIME, "all", (ON_CHART,)),
+    Action("earlier", ("H",), "back in time", TIME, "back", (ON_CHART,)),
+    Action("later", ("L",), "forward in time", TIME),
+    Action("log", ("y",), "log or linear axis", TIME, "log", (ON_CHART,)),
+    Action("smooth", ("e",), "smoothing on or off", TIME),
+    Action("cap", ("o",), "cap outliers on or off", TIME),
+    Action("down", ("j", "↓"), "down", ROWS, "down", (ON_LAYERS, ON_EVENTS)),
+    Action("up", ("k", "↑"), "up", ROWS, "up", (ON_LAYERS, ON_EVENTS)),
+    Action("top", ("g",), "to the first", ROWS),
+    Action("bottom", ("G",), "to the last", ROWS),
+    Action("next_bad", ("n",), "next NaN, Inf or critical event", ROWS, "next NaN", (ON_LAYERS,)),
+    Action("last_bad", ("N",), "last NaN, Inf or critical event", ROWS),
+    Action("filter", ("/",), "filter (regex), esc clears", ROWS, "filter", (ON_LAYERS, ON_EVENTS)),
+    Action("only_bad", ("b",), "only rows that ever were NaN or Inf", ROWS, "bad", (ON_LAYERS,)),
+    Action("absolute", ("m",), "relative or absolute norms", ROWS, "abs", (ON_LAYERS,)),
+    Action("help", ("?",), "help", VIEWS, "help"),
+    Action("quit", ("q",), "quit the viewer; the training goes on", VIEWS, "quit"),
+)
+
+_TEXTUAL = {
+    "esc": "escape",
+    ".": "full_stop",
+    "[": "left_square_bracket",
+    "]": "right_square_bracket",
+    "+": "plus",
+    "-": "minus",
+    "/": "slash",
+    "?": "question_mark",
+    "←": "left",
+    "→": "right",
+    "↑": "up",
+    "↓": "down",
+}
+
+
+def actions(*, readonly: bool) -> tuple[Action, ...]:
+    """The actions a viewer has; a read-only one has none that reaches into the training."""
+    return tuple(action for action in ACTIONS if not (readonly and action.needs_training))
+
+
+def bindings(*, readonly: bool) -> Iterable[tuple[str, Action]]:
+    """(key as Textual names it, action) for every key."""
+    for action in actions(readonly=readonly):
+        for key in action.keys:
+            yield _TEXTUAL.get(key, key), action
+
+
+def kind_of(panel: str) -> str:
+    """The kind of a panel, for the footer and for keys that mean different things."""
+    if panel in ("loss", "grad") or panel.startswith(CHART_PREFIX):
+        return ON_CHART
+    return panel
+
+
+def hints(scene: Scene) -> tuple[tuple[str, str], ...]:
+    """(key, word) pairs of the footer; help and quit come last and always stay."""
+    kind = kind_of(scene.focus)
+    here, everywhere = [], []
+    for action in actions(readonly=scene.readonly):
+        if not action.word or action.id in ("help", "quit"):
+            continue
+        if action.id == "step" and scene.frame.state != "paused":
+            continue
+        word = action.word
+        if action.id == "pause" and scene.frame.state in ("paused", "held"):
+            word = "resume"
+        pair = (action.keys[0], word)
+        if kind in action.panels:
+            here.append(pair)
+        elif not action.panels:
+            everywhere.append(pair)
+    return (*everywhere, ("1 2 3 5", "views"), *here, ("?", "help"), ("q", "quit"))
+
+
+def keys_markdown() -> str:
+    """The key table of the README."""
+    lines = ["| key | does |", "|---|---|"]
+    for group in GROUPS:
+        lines.append(f"| **{group}** | |")
+        for action in ACTIONS:
+            if action.group == group:
+                keys = " ".join(f"`{key}`" for key in action.keys)
+                asks = ", after asking" if action.asks_first else ""
+                lines.append(f"| {keys} | {action.description}{asks} |")
+    return "\n".join(lines) + "\n"
+
+
+SCREENS = {"overview": "overview", "charts": CHARTS, "layers": LAYERS, "events": EVENTS}

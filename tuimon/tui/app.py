@@ -1,0 +1,315 @@
+"""The viewer on a terminal: it puts panels together, passes keys on, and draws what changed."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from textual import events
+from textual.app import App
+from textual.binding import BindingType
+
+from tuimon.errors import TuimonError
+from tuimon.model.commands import AnyCommand, SetClip
+from tuimon.model.records import CommandState
+from tuimon.tui.actions import ON_EVENTS, ON_LAYERS, bindings, hints, kind_of
+from tuimon.tui.choices import CHOICES, focusable, settle_focus, show_first_bad
+from tuimon.tui.dialogs import Clock, FilterDialog, HelpDialog, QuestionDialog
+from tuimon.tui.driver import SafeDriver
+from tuimon.tui.pane import Pane
+from tuimon.tui.panels.events import command_words
+from tuimon.tui.panels.registry import make_panel
+from tuimon.tui.reach import Question, intent
+from tuimon.tui.scene import CHARTS, LAYERS, Scene
+from tuimon.tui.screens import Box, arrange
+from tuimon.tui.theme import FULL, NONE, Look
+from tuimon.view.frame import Frame
+
+UNFOCUSED_HZ = 4.0
+DIALOG_HZ = 2.0  # a dimmed background doubles the cost of a frame
+NOTICE_S = 8.0
+_NOTICE_COLOURS = {"applied": "ok", "refused": "bad", "expired": "warn"}
+
+
+class RunSession(Protocol):
+    """Where frames come from and commands go."""
+
+    def tick(self) -> Frame:
+        """Drain the sources within their limits and return the newest frame."""
+        ...
+
+    def send(self, command: AnyCommand) -> CommandState:
+        """Ask the training; may block for seconds. Raises TuimonError when nobody answers."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the run."""
+        ...
+
+
+@dataclass(frozen=True)
+class ViewerOptions:
+    """How the viewer was started."""
+
+    readonly: bool = False
+    hz: float = 10.0
+    dump_folder: Callable[[Frame], str] = lambda frame: f"/tmp/tuimon-dump-{frame.pid}"
+
+
+class TuimonApp(App[None]):
+    """Composition and delegation only: panels draw, `choices` and `reach` decide."""
+
+    AUTO_FOCUS = None
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = []
+    CSS = "Screen { layout: vertical; overflow: hidden; }"
+
+    def __init__(
+        self,
+        session: RunSession,
+        look: Look,
+        *,
+        clock: Clock,
+        options: ViewerOptions | None = None,
+    ) -> None:
+        native = look.colours != FULL
+        super().__init__(driver_class=SafeDriver, ansi_color=True if native else None)
+        self.session = session
+        self.options = options or ViewerOptions()
+        self.clock = clock
+        self.scene = Scene(Frame(), look, readonly=self.options.readonly)
+        self.boxes: list[Box] = []
+        self.failure: BaseException | None = None
+        self.panes: dict[str, Pane] = {}
+        self._live = Frame()
+        self._has_focus = True
+        self._drawn_s = float("-inf")
+        self._notice_until_s = 0.0
+        self._told: dict[str, str] = {}
+        self._sending: set[asyncio.Task[None]] = set()
+        self._alerted: object = None
+        for key, action in bindings(readonly=self.options.readonly):
+            self.bind(key, f"do('{action.id}')", description=action.description)
+
+    # -- life ------------------------------------------------------------
+
+    def on_mount(self) -> None:
+        """First picture, then one tick for everything."""
+        self._paint_background()
+        self.refresh_picture()
+        self.set_interval(1 / self.options.hz, self.tick)
+        gc.freeze()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Lay the panels out anew."""
+        if self.screen_stack:
+            self.draw()
+
+    def on_app_blur(self, event: events.AppBlur) -> None:
+        """Nobody looks: draw less often."""
+        self._has_focus = False
+
+    def on_app_focus(self, event: events.AppFocus) -> None:
+        """Somebody looks again."""
+        self._has_focus = True
+
+    def tick(self) -> None:
+        """Drain the session always; draw at the rate the situation deserves."""
+        if not self.screen_stack or not self.is_running:
+            return
+        self._live = self.session.tick()
+        rate = self.options.hz
+        if not self._has_focus:
+            rate = min(rate, UNFOCUSED_HZ)
+        if len(self.screen_stack) > 1:
+            rate = min(rate, DIALOG_HZ)
+        # A tick that comes a little early still counts, or 10 Hz would become 5.
+        if self.clock() - self._drawn_s < 0.9 / rate:
+            return
+        self._take(self._live)
+        self.draw()
+
+    def refresh_picture(self) -> None:
+        """Drain and draw now."""
+        self._live = self.session.tick()
+        self._take(self._live)
+        self.draw()
+
+    # -- the picture -----------------------------------------------------
+
+    def _take(self, frame: Frame) -> None:
+        scene = self.scene
+        self._notice(frame)
+        if scene.frozen:
+            return
+        scene.frame = frame
+        if frame.clip.mode == "on" and frame.clip.max_norm is not None:
+            scene.max_norm_known = True
+        if frame.alert is not None and frame.alert != self._alerted:
+            self._alerted = frame.alert
+            show_first_bad(scene)
+
+    def draw(self) -> None:
+        """Place the panels and let each draw what changed."""
+        scene, size = self.scene, self.size
+        self._drawn_s = self.clock()
+        boxes = arrange(scene, size.width, size.height)
+        if scene.focus not in focusable(boxes):
+            settle_focus(scene, boxes)
+            boxes = arrange(scene, size.width, size.height)
+        scene.hint = hints(scene)
+        if boxes != self.boxes:
+            self._place(boxes)
+        for box in boxes:
+            live = scene.frozen and box.panel in ("header", "footer")
+            self.panes[box.panel].sync(scene.with_frame(self._live) if live else scene)
+
+    def _place(self, boxes: list[Box]) -> None:
+        self.boxes = boxes
+        wanted = {box.panel for box in boxes}
+        for name, pane in self.panes.items():
+            if name not in wanted:
+                pane.display = False
+        fresh: list[Pane] = []
+        for box in boxes:
+            if box.panel not in self.panes:
+                self.panes[box.panel] = Pane(make_panel(box.panel))
+                fresh.append(self.panes[box.panel])
+            self.panes[box.panel].place(box)
+        if fresh:
+            self.screen_stack[0].mount(*fresh)
+
+    def _paint_background(self) -> None:
+        look = self.scene.look
+        plain = look.colours != FULL
+        back = "ansi_default" if plain else look.colour("bg")
+        self.screen_stack[0].styles.background = back
+        if look.colours == NONE:
+            self.screen_stack[0].styles.color = "ansi_default"
+
+    # -- what the newest command does ------------------------------------
+
+    def say(self, words: str, colour: str = "warn") -> None:
+        """Show a sentence in the footer for a while."""
+        self.scene.notice = (words, colour)
+        self._notice_until_s = self.clock() + NOTICE_S
+
+    def _notice(self, frame: Frame) -> None:
+        for state in frame.commands:
+            if self._told.get(state.id) != state.state:
+                first_sight = not self._told and state.state == "applied"
+                self._told[state.id] = state.state
+                if not first_sight:
+                    self.say(command_words(state), _NOTICE_COLOURS.get(state.state, "key"))
+        if self.scene.notice[0] and self.clock() > self._notice_until_s:
+            self.scene.notice = ("", "dim")
+
+    # -- keys ------------------------------------------------------------
+
+    def action_do(self, name: str) -> None:
+        """Everything a key of the table does."""
+        scene = self.scene
+        choice = CHOICES.get(name)
+        if choice is not None:
+            choice(scene, self.boxes)
+            if name == "theme":
+                self._paint_background()
+        elif name == "quit":
+            self.exit()
+            return
+        elif name == "help":
+            self.push_screen(HelpDialog(scene.look, self.clock, readonly=scene.readonly))
+            return
+        elif name == "filter":
+            self._open_filter()
+            return
+        else:
+            self._reach(name)
+        self.draw()
+
+    def action_help_quit(self) -> None:
+        """ctrl+c ends the viewer; the training goes on."""
+        self.exit(return_code=130)
+
+    def on_pane_pointed(self, message: Pane.Pointed) -> None:
+        """The mouse focuses; its wheel moves rows or zooms time."""
+        if message.panel in focusable(self.boxes):
+            self.scene.focus = message.panel
+        if message.turn:
+            kind = kind_of(self.scene.focus)
+            rows = kind in (ON_LAYERS, ON_EVENTS)
+            names = ("up", "down") if rows else ("closer", "wider")
+            CHOICES[names[message.turn > 0]](self.scene, self.boxes)
+        self.draw()
+
+    def _open_filter(self) -> None:
+        scene = self.scene
+        if kind_of(scene.focus) not in (ON_LAYERS, ON_EVENTS):
+            if scene.screen == CHARTS:
+                scene.screen = LAYERS
+            scene.focus = "layers"
+        in_layers = kind_of(scene.focus) == ON_LAYERS
+
+        def changed(words: str) -> None:
+            if in_layers:
+                scene.heat.tree.set_filter(words)
+                scene.heat.cursor = scene.heat.top = 0
+            else:
+                scene.log.filter = words
+            self.draw()
+
+        content = scene.heat.tree.filter if in_layers else scene.log.filter
+        self.draw()
+        self.push_screen(FilterDialog(scene.look, self.clock, content, changed))
+
+    def _reach(self, name: str) -> None:
+        wanted = intent(
+            name,
+            self.scene.with_frame(self._live),
+            dump_folder=self.options.dump_folder(self._live),
+        )
+        if isinstance(wanted, str):
+            self.say(wanted)
+        elif isinstance(wanted, Question):
+            dialog = QuestionDialog(self.scene.look, self.clock, wanted)
+            self.push_screen(dialog, self._answered)
+        else:
+            self._send(wanted)
+
+    def _answered(self, command: AnyCommand | None) -> None:
+        if command is None:
+            self.say("nothing was sent", "dim")
+        else:
+            self._send(command)
+        self.draw()
+
+    def _send(self, command: AnyCommand) -> None:
+        if isinstance(command, SetClip) and command.max_norm is not None:
+            self.scene.max_norm_known = True
+        self.say(f"{command.title} sent", "key")
+        task = asyncio.get_running_loop().create_task(self._deliver(command))
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    async def _deliver(self, command: AnyCommand) -> None:
+        """Ask in a thread: the answer may take seconds and the picture must not wait."""
+        try:
+            state = await asyncio.to_thread(self.session.send, command)
+        except (TuimonError, OSError) as error:
+            self.say(f"{command.title} not sent: {error}", "bad")
+        else:
+            if self._told.get(state.id) is None:
+                self._told[state.id] = state.state
+                self.say(command_words(state), _NOTICE_COLOURS.get(state.state, "key"))
+        if self.is_running and self.screen_stack:
+            self.draw()
+
+    # -- trouble ---------------------------------------------------------
+
+    def _fatal_error(self) -> None:
+        """Leave without a traceback on the screen: local variables may hold secrets."""
+        self.failure = self._exception
+        self._close_messages_no_wait()

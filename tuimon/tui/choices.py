@@ -1,0 +1,341 @@
+"""What each key that only changes the picture does to a scene. No Textual, no training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tuimon.tui import glyphs as glyph_sets
+from tuimon.tui import theme
+from tuimon.tui.actions import ON_CHART, ON_EVENTS, ON_LAYERS, SCREENS, kind_of
+from tuimon.tui.chart import history_of
+from tuimon.tui.panels.events import visible_events
+from tuimon.tui.panels.header import visible_alert
+from tuimon.tui.scene import CHARTS, EVENTS, LAYERS, OVERVIEW, Scene
+from tuimon.tui.screens import CHART_PREFIX, Box, chart_names
+
+_SERIES = {"loss": "loss", "grad": "grad_norm"}
+_UNFOCUSABLE = ("header", "alert", "footer", "detail", "ledger", "compact", "tiny")
+_FAR = 1 << 60
+
+Choice = Callable[[Scene, list[Box]], None]
+
+
+def series_of(panel: str) -> str | None:
+    """The series a chart panel shows."""
+    if panel.startswith(CHART_PREFIX):
+        return panel.removeprefix(CHART_PREFIX)
+    return _SERIES.get(panel)
+
+
+def focusable(boxes: list[Box]) -> list[str]:
+    """Panels that tab visits, in reading order."""
+    return [box.panel for box in boxes if box.panel not in _UNFOCUSABLE]
+
+
+def settle_focus(scene: Scene, boxes: list[Box]) -> None:
+    """Give the focus to the first panel when its own is not on the screen."""
+    order = focusable(boxes)
+    if order and scene.focus not in order:
+        scene.focus = order[0]
+
+
+def _screen(name: str) -> Choice:
+    def choose(scene: Scene, boxes: list[Box]) -> None:
+        scene.screen, scene.zoomed = SCREENS[name], False
+        names = chart_names(scene)
+        first = names[0] if names else "loss"
+        scene.focus = {OVERVIEW: "loss", CHARTS: first, LAYERS: "layers", EVENTS: "events"}[
+            scene.screen
+        ]
+
+    return choose
+
+
+def _panel(step: int) -> Choice:
+    def choose(scene: Scene, boxes: list[Box]) -> None:
+        order = focusable(boxes)
+        if scene.zoomed or not order:
+            return
+        at = order.index(scene.focus) if scene.focus in order else 0
+        scene.focus = order[(at + step) % len(order)]
+
+    return choose
+
+
+def _zoom(scene: Scene, boxes: list[Box]) -> None:
+    scene.zoomed = not scene.zoomed
+
+
+def back(scene: Scene, boxes: list[Box]) -> None:
+    """Undo one thing at a time: zoom, filter, crosshair, the incident line, the screen."""
+    kind = kind_of(scene.focus)
+    alert = visible_alert(scene)
+    if scene.zoomed:
+        scene.zoomed = False
+    elif kind == ON_LAYERS and (scene.heat.tree.filter or scene.heat.tree.only_bad):
+        scene.heat.tree.set_filter("")
+        scene.heat.tree.set_only_bad(False)
+    elif kind == ON_EVENTS and scene.log.filter:
+        scene.log.filter = ""
+    elif kind == ON_CHART and scene.charts.cross_step is not None:
+        scene.charts.cross_step = None
+    elif alert is not None:
+        scene.alert_hidden = alert.time_s
+    elif scene.screen != OVERVIEW:
+        _screen("overview")(scene, boxes)
+
+
+def _freeze(scene: Scene, boxes: list[Box]) -> None:
+    scene.frozen = not scene.frozen
+
+
+def _glyphs(scene: Scene, boxes: list[Box]) -> None:
+    order = glyph_sets.ORDER
+    following = order[(order.index(scene.look.glyphs.name) + 1) % len(order)]
+    scene.look.glyphs = glyph_sets.SETS[following]
+
+
+def _theme(scene: Scene, boxes: list[Box]) -> None:
+    order = theme.ORDER
+    scene.look.set_theme(order[(order.index(scene.look.theme) + 1) % len(order)])
+
+
+def _sideways(direction: int) -> Choice:
+    def choose(scene: Scene, boxes: list[Box]) -> None:
+        kind = kind_of(scene.focus)
+        if kind == ON_LAYERS:
+            _fold(scene, open_it=direction > 0)
+        elif kind == ON_CHART:
+            _move_cross(scene, direction)
+
+    return choose
+
+
+def _fold(scene: Scene, *, open_it: bool) -> None:
+    desk = scene.heat
+    rows = desk.tree.rows()
+    if not rows:
+        return
+    desk.touched = True
+    row = rows[min(desk.cursor, len(rows) - 1)]
+    if open_it and row.is_open is False:
+        desk.tree.fold(row.path, open_it=True)
+    elif not open_it and row.is_open:
+        desk.tree.fold(row.path, open_it=False)
+    elif not open_it:
+        desk.cursor = desk.tree.parent_of(desk.cursor)
+
+
+def _move_cross(scene: Scene, direction: int) -> None:
+    """One cell column left or right; from the newest step when there is no crosshair yet."""
+    reach = _reach(scene)
+    if reach is None:
+        return
+    desk = scene.charts
+    start, end = desk.window.steps(*reach)
+    per_cell = max(1, round((end - start) / max(1, desk.columns)))
+    now = desk.cross_step
+    if now is None or not start <= now < end:
+        moved = min(reach[1], end - 1)
+    else:
+        moved = now + direction * per_cell
+    desk.cross_step = max(start, min(moved, end - 1, max(reach[1], start)))
+
+
+def _reach(scene: Scene) -> tuple[int, int] | None:
+    name = series_of(scene.focus)
+    series = scene.frame.series.get(name) if name else None
+    if series is None or series.first_step is None or series.last_step is None:
+        return None
+    return history_of(scene, series)
+
+
+def _scale_time(factor: float) -> Choice:
+    def choose(scene: Scene, boxes: list[Box]) -> None:
+        if kind_of(scene.focus) == ON_LAYERS:
+            desk = scene.heat
+            desk.bucket = max(1, min(1 << 20, desk.bucket * 2 if factor > 1 else desk.bucket // 2))
+            return
+        reach = _reach(scene)
+        if reach is not None:
+            scene.charts.window.zoom(factor, *reach, around=scene.charts.cross_step)
+
+    return choose
+
+
+def _whole(scene: Scene, boxes: list[Box]) -> None:
+    if kind_of(scene.focus) == ON_LAYERS:
+        scene.heat.bucket, scene.heat.end = 1, None
+        return
+    scene.charts.window.whole()
+    scene.charts.cross_step = None
+
+
+def _pan(screens: float) -> Choice:
+    def choose(scene: Scene, boxes: list[Box]) -> None:
+        if kind_of(scene.focus) == ON_LAYERS:
+            _pan_heat(scene, screens, boxes)
+            return
+        reach = _reach(scene)
+        if reach is not None:
+            scene.charts.window.pan(screens, *reach)
+
+    return choose
+
+
+def _pan_heat(scene: Scene, screens: float, boxes: list[Box]) -> None:
+    heat, desk = scene.frame.heat, scene.heat
+    if heat is None or heat.first_step is None or heat.last_step is None:
+        return
+    span = desk.columns * desk.bucket
+    end = desk.end if desk.end is not None else heat.last_step + 1
+    moved = end + round(screens * span)
+    desk.end = None if moved > heat.last_step else max(moved, heat.first_step + span)
+
+
+def _chart_choice(field: str) -> Choice:
+    def choose(scene: Scene, boxes: list[Box]) -> None:
+        name = series_of(scene.focus)
+        if name is None:
+            return
+        choice = scene.charts.of(name)
+        setattr(choice, field, not getattr(choice, field))
+        choice.bounds.forget()
+
+    return choose
+
+
+def _move(rows: int) -> Choice:
+    def choose(scene: Scene, boxes: list[Box]) -> None:
+        kind = kind_of(scene.focus)
+        if kind == ON_LAYERS:
+            scene.heat.touched = True
+            total = len(scene.heat.tree.rows())
+            scene.heat.cursor = max(0, min(scene.heat.cursor + rows, total - 1))
+        elif kind == ON_EVENTS:
+            total = len(visible_events(scene))
+            scene.log.cursor = max(0, min(scene.log.cursor + rows, total - 1))
+        elif kind == ON_CHART and scene.screen == CHARTS:
+            scene.charts.top = max(0, min(scene.charts.top + rows, len(chart_names(scene))))
+
+    return choose
+
+
+def _bad(direction: int) -> Choice:
+    def choose(scene: Scene, boxes: list[Box]) -> None:
+        kind = kind_of(scene.focus)
+        if kind == ON_LAYERS:
+            _bad_row(scene, direction)
+        elif kind == ON_EVENTS:
+            _bad_event(scene, direction)
+        elif kind == ON_CHART:
+            _bad_step(scene, direction)
+
+    return choose
+
+
+def _bad_row(scene: Scene, direction: int) -> None:
+    heat, desk = scene.frame.heat, scene.heat
+    if heat is None:
+        return
+    ever = heat.ever_bad()
+    rows = desk.tree.rows()
+    bad = [index for index, row in enumerate(rows) if ever[list(row.members)].any()]
+    if not bad:
+        return
+    desk.touched = True
+    if direction > 0:
+        desk.cursor = next((index for index in bad if index > desk.cursor), bad[0])
+    else:
+        desk.cursor = next((index for index in reversed(bad) if index < desk.cursor), bad[-1])
+
+
+def _bad_event(scene: Scene, direction: int) -> None:
+    events = visible_events(scene)
+    bad = [index for index, event in enumerate(events) if event.severity == "critical"]
+    if not bad:
+        return
+    at = scene.log.cursor
+    if direction > 0:
+        scene.log.cursor = next((index for index in bad if index > at), bad[0])
+    else:
+        scene.log.cursor = next((index for index in reversed(bad) if index < at), bad[-1])
+
+
+def _bad_step(scene: Scene, direction: int) -> None:
+    """Put the crosshair on the next NaN or Inf of the focused series, and bring it into sight."""
+    name = series_of(scene.focus)
+    series = scene.frame.series.get(name) if name else None
+    reach = _reach(scene)
+    if series is None or reach is None:
+        return
+    desk = scene.charts
+    start = desk.cross_step
+    if start is None:
+        start = -1 if direction > 0 else _FAR
+    found = series.non_finite_near(start, forward=direction > 0)
+    if found is None:
+        found = series.non_finite_near(-1 if direction > 0 else _FAR, forward=direction > 0)
+    if found is None:
+        return
+    desk.cross_step = found
+    shown = desk.window.steps(*reach)
+    if desk.window.span is not None and not shown[0] <= found < shown[1]:
+        desk.window.end = max(reach[0] + desk.window.span, found + desk.window.span // 2)
+
+
+def _only_bad(scene: Scene, boxes: list[Box]) -> None:
+    tree = scene.heat.tree
+    if scene.frame.heat is not None:
+        tree.set_bad(scene.frame.heat.ever_bad())
+    tree.set_only_bad(not tree.only_bad)
+    scene.heat.cursor = scene.heat.top = 0
+    if kind_of(scene.focus) != ON_LAYERS and scene.screen == OVERVIEW:
+        scene.focus = "layers"
+
+
+def _absolute(scene: Scene, boxes: list[Box]) -> None:
+    scene.heat.absolute = not scene.heat.absolute
+
+
+def show_first_bad(scene: Scene) -> None:
+    """Unfold the first layer that is non-finite, unless the person is looking at something."""
+    heat, desk = scene.frame.heat, scene.heat
+    if heat is None or desk.touched or scene.frame.layers is None:
+        return
+    desk.tree.set_names(scene.frame.layers.names)
+    bad = np.flatnonzero(heat.ever_bad())
+    if len(bad):
+        desk.cursor = desk.tree.reveal(int(bad[0]))
+
+
+CHOICES: dict[str, Choice] = {
+    **{name: _screen(name) for name in SCREENS},
+    "next_panel": _panel(1),
+    "previous_panel": _panel(-1),
+    "zoom": _zoom,
+    "back": back,
+    "freeze": _freeze,
+    "glyphs": _glyphs,
+    "theme": _theme,
+    "left": _sideways(-1),
+    "right": _sideways(1),
+    "closer": _scale_time(0.5),
+    "wider": _scale_time(2.0),
+    "whole": _whole,
+    "earlier": _pan(-0.5),
+    "later": _pan(0.5),
+    "log": _chart_choice("log"),
+    "smooth": _chart_choice("smooth"),
+    "cap": _chart_choice("cap"),
+    "down": _move(1),
+    "up": _move(-1),
+    "top": _move(-_FAR),
+    "bottom": _move(_FAR),
+    "next_bad": _bad(1),
+    "last_bad": _bad(-1),
+    "only_bad": _only_bad,
+    "absolute": _absolute,
+}

@@ -1,0 +1,368 @@
+"""Questions, help and the filter line: modal screens that take every key while they are open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from rich.cells import cell_len
+from textual.app import ComposeResult
+from textual.events import Key, Paste
+from textual.screen import ModalScreen
+from textual.strip import Strip
+from textual.widget import Widget
+
+from tuimon.model.commands import AnyCommand
+from tuimon.model.text import plain
+from tuimon.tui.actions import GROUPS, actions
+from tuimon.tui.heatmap import cell_glyphs
+from tuimon.tui.reach import Question
+from tuimon.tui.rows import Row, data, fit, framed, in_alphabet, text
+from tuimon.tui.theme import FULL, Look
+from tuimon.view.frame import ALL_ZERO, CELL_NAN, CELL_NEG_INF, CELL_POS_INF, NO_DATA
+
+# A key typed ahead or pasted must not confirm a dialog the person has not seen yet.
+DEAF_S = 0.4
+_WIDTH = 68
+_HELP_WIDTH = 104
+_MAX_TYPED = 1024
+
+Clock = Callable[[], float]
+Answer = TypeVar("Answer")
+
+
+class Sheet(Widget):
+    """Rows in the middle of a modal screen."""
+
+    DEFAULT_CSS = "Sheet { width: auto; height: auto; }"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._strips: list[Strip] = []
+
+    def show(self, look: Look, rows: list[Row], width: int) -> None:
+        """Replace what is shown."""
+        self._strips = [Strip(row, width) for row in in_alphabet(look, rows)]
+        self.styles.width, self.styles.height = width, len(rows)
+        self.refresh(layout=True)
+
+    def render_line(self, y: int) -> Strip:
+        """One row."""
+        return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width)
+
+
+class Dialog(ModalScreen[Answer]):
+    """Base: a sheet, and every key goes to `pressed`."""
+
+    DEFAULT_CSS = "Dialog { align: center middle; }"
+
+    def __init__(self, look: Look, clock: Clock) -> None:
+        super().__init__()
+        self.look = look
+        self.clock = clock
+        self.born_s = clock()
+        self.sheet = Sheet()
+
+    def compose(self) -> ComposeResult:
+        """The sheet."""
+        yield self.sheet
+
+    def on_mount(self) -> None:
+        """Dim what lies below, where there are colours to dim."""
+        back = self.look.colour("bg")
+        if self.look.colours == FULL and back:
+            self.styles.background = f"{back} 60%"
+            self.sheet.styles.background = self.look.colour("raised")
+        else:
+            self.styles.background = "transparent"
+            self.sheet.styles.background = "ansi_default"
+        self.draw()
+
+    def on_resize(self) -> None:
+        """Fit the new size."""
+        self.draw()
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether the dialog is too young for a confirming key to be meant for it."""
+        return self.clock() - self.born_s < DEAF_S
+
+    def draw(self) -> None:
+        """Show the present rows."""
+        raise NotImplementedError
+
+    def pressed(self, event: Key) -> None:
+        """React to a key."""
+        raise NotImplementedError
+
+    def on_key(self, event: Key) -> None:
+        """Every key ends here: nothing reaches the screen below."""
+        event.stop()
+        event.prevent_default()
+        if event.key in ("ctrl+c", "ctrl+q"):
+            self.app.exit(return_code=130)
+            return
+        self.pressed(event)
+
+
+class TypedLine:
+    """One line of typed text with a cursor."""
+
+    def __init__(self, content: str = "") -> None:
+        self.content = content
+        self.at = len(content)
+
+    def insert(self, typed: str) -> None:
+        """Put text in at the cursor."""
+        clean = plain(typed, _MAX_TYPED)
+        room = _MAX_TYPED - len(self.content)
+        self.content = self.content[: self.at] + clean[:room] + self.content[self.at :]
+        self.at += min(len(clean), room)
+
+    def press(self, event: Key) -> bool:
+        """React to an editing key; False when the key does not edit."""
+        moves = {"left": self.at - 1, "right": self.at + 1, "home": 0, "ctrl+a": 0}
+        moves |= {"end": len(self.content), "ctrl+e": len(self.content)}
+        if event.key in moves:
+            self.at = max(0, min(moves[event.key], len(self.content)))
+        elif event.key == "backspace":
+            self.content = self.content[: max(0, self.at - 1)] + self.content[self.at :]
+            self.at = max(0, self.at - 1)
+        elif event.key == "delete":
+            self.content = self.content[: self.at] + self.content[self.at + 1 :]
+        elif event.key == "ctrl+u":
+            self.content, self.at = self.content[self.at :], 0
+        elif event.is_printable and event.character:
+            self.insert(event.character)
+        else:
+            return False
+        return True
+
+    def row(self, look: Look, width: int) -> Row:
+        """The line with its cursor, scrolled so that the cursor is in sight."""
+        start = max(0, self.at - width + 2)
+        before = self.content[start : self.at]
+        under = self.content[self.at : self.at + 1] or " "
+        after = self.content[self.at + 1 :]
+        parts = [
+            data(look, before, "strong", "selected"),
+            data(look, under, "bg", "key"),
+            data(look, after, "strong", "selected"),
+        ]
+        return fit(look, parts, width, pad=look.style("text", "selected"))
+
+
+class QuestionDialog(Dialog[AnyCommand | None]):
+    """Asks before a command goes to the training; answers with the command or None."""
+
+    def __init__(self, look: Look, clock: Clock, question: Question) -> None:
+        super().__init__(look, clock)
+        self.question = question
+        self.line = TypedLine(question.default)
+        self.problem = ""
+
+    def draw(self) -> None:
+        """The question in its frame."""
+        look, question = self.look, self.question
+        width = max(20, min(_WIDTH, self.app.size.width - 4))
+        inner = width - 2
+        body: list[Row] = [[]]
+        for word, value in question.lines:
+            head = text(look, f"  {word:<9}", "dim")
+            chunks = _chunks(plain(value), inner - 13)
+            for index, chunk in enumerate(chunks):
+                lead = head if index == 0 else text(look, " " * 11)
+                body.append([lead, text(look, chunk, "strong" if index == 0 else "text")])
+        if question.label:
+            label = text(look, f"  {question.label:<9}", "dim")
+            body += [[], [label, *self.line.row(look, inner - 13)]]
+        body.append([text(look, "  "), data(look, self.problem, "bad", bold=True)])
+        send = "enter" if question.label else "y"
+        cancel = "esc" if question.label else "n, esc"
+        foot = [
+            text(look, send, "key", bold=True),
+            text(look, " send   ", "text"),
+            text(look, cancel, "key", bold=True),
+            text(look, " cancel", "text"),
+        ]
+        title = [text(look, question.title, "warn", bold=True)]
+        self.sheet.show(
+            look, framed(look, body, width, title=title, foot_right=foot, focused=True), width
+        )
+
+    def pressed(self, event: Key) -> None:
+        """Send, cancel, or edit the line."""
+        confirm = "enter" if self.question.label else "y"
+        if event.key == confirm:
+            if not self.is_deaf:
+                self._confirm()
+        elif event.key == "escape" or (not self.question.label and event.key in ("n", "q")):
+            self.dismiss(None)
+        elif self.question.label and self.line.press(event):
+            self.problem = ""
+            self.draw()
+
+    def _confirm(self) -> None:
+        answer = self.question.answer(self.line.content)
+        if isinstance(answer, str):
+            self.problem = answer
+            self.draw()
+        else:
+            self.dismiss(answer)
+
+    def on_paste(self, event: Paste) -> None:
+        """Pasted text goes into the line, never past it."""
+        event.stop()
+        if self.question.label and not self.is_deaf:
+            self.line.insert(event.text)
+            self.draw()
+
+
+class FilterDialog(Dialog[str]):
+    """One line at the bottom; what is below follows with every letter."""
+
+    DEFAULT_CSS = "FilterDialog { align: left bottom; }"
+
+    def __init__(
+        self, look: Look, clock: Clock, content: str, changed: Callable[[str], None]
+    ) -> None:
+        super().__init__(look, clock)
+        self.line = TypedLine(content)
+        self.changed = changed
+
+    def on_mount(self) -> None:
+        """Nothing is dimmed: the person watches the result."""
+        self.styles.background = "transparent"
+        self.draw()
+
+    def draw(self) -> None:
+        """The line."""
+        width = self.app.size.width
+        head: Row = [text(self.look, " / ", "key", "selected", bold=True)]
+        tail = text(self.look, " enter keeps  esc clears ", "dim", "selected")
+        room = max(4, width - 3 - cell_len(tail.text))
+        row = [*head, *self.line.row(self.look, room), tail]
+        self.sheet.show(self.look, [fit(self.look, row, width)], width)
+
+    def pressed(self, event: Key) -> None:
+        """Edit, keep or clear."""
+        if event.key == "enter":
+            self.dismiss(self.line.content)
+        elif event.key == "escape":
+            self.changed("")
+            self.dismiss("")
+        elif self.line.press(event):
+            self.changed(self.line.content)
+            self.draw()
+
+    def on_paste(self, event: Paste) -> None:
+        """Pasted text is typed text here."""
+        event.stop()
+        self.line.insert(event.text)
+        self.changed(self.line.content)
+        self.draw()
+
+
+class HelpDialog(Dialog[None]):
+    """All keys of this viewer, and what the marks mean."""
+
+    def __init__(self, look: Look, clock: Clock, *, readonly: bool) -> None:
+        super().__init__(look, clock)
+        self.readonly = readonly
+        self.top = 0
+        self._hidden = 0
+
+    def draw(self) -> None:
+        """Two columns of keys and a legend."""
+        size, look = self.app.size, self.look
+        width = max(24, min(_HELP_WIDTH, size.width))
+        body = help_rows(look, width - 2, readonly=self.readonly)
+        room = max(1, size.height - 2)
+        self._hidden = max(0, len(body) - room)
+        self.top = max(0, min(self.top, self._hidden))
+        words = "j k scroll, any other key closes" if self._hidden else "any key closes"
+        rows = framed(
+            look,
+            body[self.top : self.top + room],
+            width,
+            title=[text(look, "keys", "strong", bold=True)],
+            foot=[text(look, "q quits the viewer only: the training goes on", "dim")],
+            foot_right=[text(look, words, "dim")],
+            focused=True,
+        )
+        self.sheet.show(look, rows, width)
+
+    def pressed(self, event: Key) -> None:
+        """Scroll where there is more than fits, else close."""
+        turn = {"j": 1, "down": 1, "k": -1, "up": -1}.get(event.key)
+        if turn is not None and self._hidden:
+            self.top += turn
+            self.draw()
+        else:
+            self.dismiss(None)
+
+
+def help_rows(look: Look, width: int, *, readonly: bool) -> list[Row]:
+    """The body of the help: keys in two columns, then the legend of marks."""
+    half = (width - 2) // 2
+    columns: list[list[Row]] = []
+    for group in GROUPS:
+        lines = _group(look, group, half, readonly=readonly)
+        if lines:
+            columns.append(lines)
+    flat = [line for lines in columns for line in lines]
+    middle = -(-len(flat) // 2)
+    left, right = flat[:middle], flat[middle:]
+    right += [[] for _ in range(middle - len(right))]
+    body = [
+        [text(look, " "), *fit(look, one, half), text(look, " "), *fit(look, two, half)]
+        for one, two in zip(left, right, strict=True)
+    ]
+    return [*body, _legend(look)]
+
+
+def _group(look: Look, group: str, width: int, *, readonly: bool) -> list[Row]:
+    found = [action for action in actions(readonly=readonly) if action.group == group]
+    if not found:
+        return []
+    lines: list[Row] = [[text(look, group, "strong", bold=True)]]
+    for action in found:
+        words = action.description + (" (asks)" if action.asks_first else "")
+        for index, chunk in enumerate(_chunks(words, width - 12)):
+            keys = " ".join(action.keys) if index == 0 else ""
+            lines.append([text(look, f"{keys:<11}", "key", bold=True), text(look, chunk)])
+    return lines
+
+
+def _legend(look: Look) -> Row:
+    table = cell_glyphs(look)
+    row: Row = [text(look, " ")]
+    for code, word in (
+        (CELL_NAN, "NaN"),
+        (CELL_POS_INF, "+Inf"),
+        (CELL_NEG_INF, "-Inf"),
+        (ALL_ZERO, "all zero"),
+        (NO_DATA, "no data"),
+    ):
+        glyph, fg, bg = table[code]
+        row += [text(look, glyph, fg, bg, bold=True), text(look, f" {word}  ", "dim")]
+    row += [text(look, look.glyphs.above, "warn"), text(look, " off axis  ", "dim")]
+    return [*row, text(look, look.glyphs.dash, "faint"), text(look, " clip", "dim")]
+
+
+def _chunks(words: str, width: int) -> list[str]:
+    """Lines of at most `width` cells, cut at blanks where there are any."""
+    lines: list[str] = []
+    current = ""
+    for word in words.split(" "):
+        while cell_len(word) > width:
+            lines += [current] if current else []
+            current, word = "", word
+            lines.append(word[:width])
+            word = word[width:]
+        if current and cell_len(current) + 1 + cell_len(word) > width:
+            lines.append(current)
+            current = word
+        else:
+            current = f"{current} {word}" if current else word
+    return [*lines, current]

@@ -1,0 +1,109 @@
+"""The terminal's driver: it survives any byte on stdin and ends the viewer when the terminal goes.
+
+Stock Textual ends the app on one invalid byte, spins on end of file, and leaves the terminal raw
+after SIGTERM.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+from codecs import getincrementaldecoder
+from typing import IO, Any
+
+from textual._xterm_parser import XTermParser
+from textual.drivers.linux_driver import LinuxDriver
+
+EXIT_HANG_UP = 128 + signal.SIGHUP
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
+_POLL_S = 0.1  # how fast the input thread notices that it must end
+_READ_BYTES = 4096
+
+
+class GuardedOutput:
+    """A terminal's file that drops what is written after the terminal has gone.
+
+    Written by Textual's output thread only; `on_gone` is called there, once.
+    """
+
+    def __init__(self, file: IO[str], on_gone: Any) -> None:
+        self._file = file
+        self._on_gone = on_gone
+        self._gone = False
+
+    def write(self, text: str) -> None:
+        """Write, or note that nobody is there."""
+        self._guard(lambda: self._file.write(text))
+
+    def flush(self) -> None:
+        """Flush, or note that nobody is there."""
+        self._guard(self._file.flush)
+
+    def fileno(self) -> int:
+        """The descriptor below."""
+        return self._file.fileno()
+
+    def _guard(self, act: Any) -> None:
+        if self._gone:
+            return
+        try:
+            act()
+        except BlockingIOError:
+            return  # the descriptor was made non-blocking by somebody: a later repaint heals it
+        except (OSError, ValueError):
+            self._gone = True
+            self._on_gone()
+
+
+class SafeDriver(LinuxDriver):
+    """`LinuxDriver` whose input cannot end the app and whose end always restores the terminal."""
+
+    def __init__(self, app: Any, **options: Any) -> None:
+        super().__init__(app, **options)
+        self._file: Any = GuardedOutput(self._file, self._terminal_gone)
+
+    def start_application_mode(self) -> None:
+        """Start, with signals that end the app through its own exit."""
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+        for number in _SIGNALS:
+            self._loop.add_signal_handler(number, self._end, 128 + number)
+
+    def _end(self, code: int) -> None:
+        self._app.exit(return_code=code)
+
+    def _terminal_gone(self) -> None:
+        """Called from the input or the output thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._end, EXIT_HANG_UP)
+
+    def run_input_thread(self) -> None:
+        """Read keys until the app ends; bad bytes are replaced, bad sequences dropped."""
+        decode = getincrementaldecoder("utf-8")("replace").decode
+        parser = XTermParser(self._debug)
+        with selectors.SelectSelector() as selector:
+            selector.register(self.fileno, selectors.EVENT_READ)
+            while not self.exit_event.is_set():
+                typed = ""
+                if selector.select(_POLL_S):
+                    try:
+                        raw = os.read(self.fileno, _READ_BYTES)
+                    except OSError:
+                        raw = b""
+                    if not raw:
+                        self._terminal_gone()
+                        return
+                    typed = decode(raw)
+                if not self._feed(parser, typed):
+                    parser = XTermParser(self._debug)
+
+    def _feed(self, parser: XTermParser, typed: str) -> bool:
+        """Pass input on; False when the parser is broken and must be replaced."""
+        try:
+            for message in parser.feed(typed) if typed else ():
+                self.process_message(message)
+            for message in parser.tick():
+                self.process_message(message)
+        except Exception:  # whatever a stranger's bytes did to the parser
+            return False
+        return True

@@ -1,0 +1,60 @@
+"""One frame as plain text, made by the same panels as the live view; needs no terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.segment import Segment
+
+from tuimon.tui.glyphs import BRAILLE, GlyphSet
+from tuimon.tui.panels.registry import make_panel
+from tuimon.tui.rows import Row, fit, in_alphabet
+from tuimon.tui.scene import Scene
+from tuimon.tui.screens import arrange
+from tuimon.tui.theme import FULL, NONE, Look
+from tuimon.view.frame import Frame
+
+
+def render_once(
+    frame: Frame,
+    width: int = 120,
+    height: int = 40,
+    *,
+    glyphs: GlyphSet = BRAILLE,
+    colour: bool = False,
+) -> str:
+    """The overview of a frame as `height` lines of text.
+
+    Args:
+        frame: what to draw.
+        width, height: cells; below 60×20 it is one sentence.
+        glyphs: the alphabet.
+        colour: whether to add colour codes (24-bit SGR).
+    """
+    look = Look(colours=FULL if colour else NONE, glyphs=glyphs)
+    scene = Scene(frame=frame, look=look, focus="")
+    rows = paint(scene, width, height)
+    if colour:
+        return "\n".join("".join(_coloured(part) for part in row).rstrip() for row in rows)
+    return "\n".join("".join(part.text for part in row).rstrip() for row in rows)
+
+
+def paint(scene: Scene, width: int, height: int) -> list[Row]:
+    """All panels of the scene's screen, put together into rows of the full width."""
+    boxes = arrange(scene, width, height)
+    lines: list[list[tuple[int, Row]]] = [[] for _ in range(height)]
+    for box in boxes:
+        panel = make_panel(box.panel)
+        drawn = panel.draw(scene, box.width, box.height, box.panel == scene.focus)
+        for offset, row in enumerate(in_alphabet(scene.look, drawn[: box.height])):
+            lines[box.y + offset].append((box.x, row))
+    return [_joined(scene.look, parts, width) for parts in lines]
+
+
+def _joined(look: Look, parts: Sequence[tuple[int, Row]], width: int) -> Row:
+    ordered = sorted(parts, key=lambda part: part[0])
+    return fit(look, [segment for _, row in ordered for segment in row], width)
+
+
+def _coloured(part: Segment) -> str:
+    return part.style.render(part.text) if part.style else part.text

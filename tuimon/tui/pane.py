@@ -1,0 +1,98 @@
+"""The one widget: it shows a panel and repaints only the rows that changed."""
+
+from __future__ import annotations
+
+from textual.events import Click, MouseScrollDown, MouseScrollUp, Resize
+from textual.geometry import Region
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+
+from tuimon.tui.rows import Row, in_alphabet
+from tuimon.tui.scene import Panel, Scene
+from tuimon.tui.screens import Box
+
+
+class Pane(Widget):
+    """A panel on the screen. Owned by the app, which places it and calls `sync`."""
+
+    DEFAULT_CSS = "Pane { position: absolute; }"
+    ALLOW_SELECT = False
+
+    class Pointed(Message):
+        """The mouse clicked or turned its wheel over a panel."""
+
+        def __init__(self, panel: str, turn: int) -> None:
+            super().__init__()
+            self.panel = panel
+            self.turn = turn
+
+    def __init__(self, panel: Panel) -> None:
+        super().__init__()
+        self.panel = panel
+        self.box: Box | None = None
+        self._scene: Scene | None = None
+        self._rows: list[Row] = []
+        self._strips: list[Strip] = []
+        self._key: object = None
+
+    def place(self, box: Box) -> None:
+        """Move to a box and become visible."""
+        if box != self.box:
+            self.box = box
+            self.styles.offset = (box.x, box.y)
+            self.styles.width, self.styles.height = box.width, box.height
+        self.display = True
+
+    def sync(self, scene: Scene) -> None:
+        """Draw what changed since the last call; nothing at all when nothing did."""
+        self._scene = scene
+        box = self.box
+        if box is None or not self.display:
+            return
+        focused = self.panel.can_focus and scene.focus == self.panel.name
+        key = (self.panel.key(scene), box, scene.look.stamp, focused, scene.frozen)
+        if key == self._key:
+            return
+        drawn = self.panel.draw(scene, box.width, box.height, focused)
+        rows = in_alphabet(scene.look, drawn[: box.height])
+        # Drawing settles cursors and scroll offsets, which are part of the key.
+        self._key = (self.panel.key(scene), box, scene.look.stamp, focused, scene.frozen)
+        old, self._rows = self._rows, rows
+        if len(old) != len(rows) or not self._strips:
+            self._strips = [Strip(row, box.width) for row in rows]
+            self.refresh()
+            return
+        dirty = [index for index, row in enumerate(rows) if row != old[index]]
+        for index in dirty:
+            self._strips[index] = Strip(rows[index], box.width)
+        if dirty:
+            self.refresh(*(Region(0, index, box.width, 1) for index in dirty))
+
+    def forget(self) -> None:
+        """Draw anew at the next `sync`, whatever it shows."""
+        self._key = None
+        self._strips = []
+
+    def render_line(self, y: int) -> Strip:
+        """One row, cut or padded to the widget's present width."""
+        if y >= len(self._strips):
+            return Strip.blank(self.size.width)
+        return self._strips[y].adjust_cell_length(self.size.width)
+
+    def on_resize(self, event: Resize) -> None:
+        """Textual has given the pane its box."""
+        if self._scene is not None:
+            self.sync(self._scene)
+
+    def on_click(self, event: Click) -> None:
+        """A click gives the focus."""
+        self.post_message(self.Pointed(self.panel.name, 0))
+
+    def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
+        """The wheel moves, or zooms a chart."""
+        self.post_message(self.Pointed(self.panel.name, -1))
+
+    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
+        """The wheel moves, or zooms a chart."""
+        self.post_message(self.Pointed(self.panel.name, 1))

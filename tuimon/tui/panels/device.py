@@ -1,0 +1,301 @@
+"""Device memory, the gradient scaler's account, and the step with its cost."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tuimon.model.records import DeviceReading
+from tuimon.model.units import DASH, count, duration_s, number, percent, size_bytes
+from tuimon.tui.braille import spark
+from tuimon.tui.rows import Row, data, fit, framed, text, width_of
+from tuimon.tui.scene import Scene
+from tuimon.tui.theme import Look
+from tuimon.view.frame import Frame
+
+_BAR_CELLS = 12
+_FULL_WARN = 0.9  # a device above this share of its memory is close to an out-of-memory
+
+
+def share_bar(look: Look, share: float | None, width: int, colour: str = "ok") -> Row:
+    """A bar of a fraction; without one a rail."""
+    full = 0 if share is None else min(width, max(0, round(width * share)))
+    if share is not None and share >= _FULL_WARN:
+        colour = "warn"
+    return [
+        text(look, look.glyphs.bar * full, colour),
+        text(look, look.glyphs.rail * (width - full), "faint"),
+    ]
+
+
+def share_of(used: float | None, total: float | None) -> float | None:
+    """used ÷ total where both are known."""
+    return None if used is None or not total else used / total
+
+
+def gib(value: float | None) -> str:
+    """Bytes as GiB with one decimal, for columns that line up."""
+    return DASH if value is None else f"{value / 2**30:.1f}".removesuffix(".0")
+
+
+def device_note(frame: Frame) -> str:
+    """Why there is no device reading."""
+    if frame.system is None:
+        return "no reading yet"
+    return frame.system.device_note or "no accelerator"
+
+
+class MemoryPanel:
+    """Memory of each device, the allocator's account, host memory."""
+
+    name = "memory"
+    can_focus = True
+
+    def key(self, scene: Scene) -> object:
+        """Changes about once a second."""
+        frame = scene.frame
+        return (frame.system, tuple(frame.memory.items()))
+
+    def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
+        """The panel."""
+        look, frame = scene.look, scene.frame
+        devices = frame.system.devices if frame.system else []
+        inner, room = width - 2, height - 2
+        body: list[Row] = [self._device(look, device, inner) for device in devices]
+        if not devices:
+            body.append([text(look, " device  ", "dim"), data(look, device_note(frame), "dim")])
+        for memory in frame.memory.values():
+            figures = [
+                [text(look, f" {word} ", "dim"), text(look, gib(value), "strong")]
+                for word, value in (
+                    ("alloc", memory.allocated_bytes),
+                    ("reserved", memory.reserved_bytes),
+                    ("peak", memory.peak_bytes),
+                )
+            ]
+            body.append([part for group in figures for part in group])
+        body.append(self._host(look, frame, inner))
+        title = [text(look, "device memory", "strong", bold=True)]
+        names = sorted({device.name for device in devices})
+        reading = [[data(look, f"{names[0][:18]} ×{len(devices)}", "dim")]] if names else []
+        if len(body) > room:
+            hidden = len(body) - room + 1
+            body = [*body[: room - 1], [text(look, f" and {hidden} lines more (z)", "dim")]]
+        rows = [fit(look, row, inner) for row in body[:room]]
+        rows += [fit(look, [], inner) for _ in range(room - len(rows))]
+        return framed(look, rows, width, title=title, reading=reading, focused=focused)
+
+    def _device(self, look: Look, device: DeviceReading, width: int) -> Row:
+        share = share_of(device.memory_used_bytes, device.memory_total_bytes)
+        used, total = gib(device.memory_used_bytes), gib(device.memory_total_bytes)
+        row: Row = [text(look, f" {device.index} ", "dim")]
+        extra: list[Row] = []
+        if device.utilisation_frac is not None:
+            extra.append([text(look, f"{device.utilisation_frac * 100:.0f}%", "dim")])
+        if device.temperature_c is not None:
+            extra.append([text(look, f"{device.temperature_c:.0f}°", "dim")])
+        if device.power_w is not None:
+            extra.append([text(look, f"{device.power_w:.0f} W", "dim")])
+        row += share_bar(look, share, _BAR_CELLS if width < 60 else width - 46)
+        row += [text(look, f" {used:>5}", "strong", bold=True), text(look, f"/{total}G", "dim")]
+        while extra and width_of(row) + sum(width_of(group) + 1 for group in extra) > width:
+            extra.pop()
+        return [*row, *(part for group in extra for part in (text(look, " "), *group))]
+
+    def _host(self, look: Look, frame: Frame, width: int) -> Row:
+        system = frame.system
+        if system is None:
+            return [text(look, " host    ", "dim"), text(look, DASH, "dim")]
+        share = share_of(system.host_memory_used_bytes, system.host_memory_total_bytes)
+        used = size_bytes(system.host_memory_used_bytes)
+        total = size_bytes(system.host_memory_total_bytes)
+        row: Row = [text(look, " host ", "dim"), *share_bar(look, share, 11, "key")]
+        row += [text(look, f" {used}", "strong"), text(look, f"/{total}", "dim")]
+        return row
+
+
+class AmpPanel:
+    """Loss scale, its history and the skipped steps."""
+
+    name = "amp"
+    can_focus = True
+
+    def key(self, scene: Scene) -> object:
+        """Changes with the scale and the skips."""
+        series = scene.frame.series.get("loss_scale")
+        newest = None
+        if scene.frame.amp is not None:
+            amp = scene.frame.amp
+            newest = (amp.scale, amp.skipped, amp.last_skipped_step, amp.attempted // 50)
+        return (newest, series is not None)
+
+    def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
+        """The panel."""
+        look, amp = scene.look, scene.frame.amp
+        title = [text(look, "amp scale", "strong", bold=True)]
+        if amp is None:
+            body = [[text(look, " no gradient scaler in this run", "dim")]]
+            body += [[] for _ in range(height - 3)]
+            return framed(look, body[: height - 2], width, title=title, focused=focused)
+        share = amp.skipped / amp.attempted if amp.attempted else None
+        power = ""
+        if amp.scale is not None and amp.scale > 0 and math.log2(amp.scale).is_integer():
+            power = f"  2^{int(math.log2(amp.scale))}"
+        skipped = "warn" if amp.skipped else "strong"
+        last = count(amp.last_skipped_step)
+        body = [
+            [
+                text(look, " scale ", "dim"),
+                text(look, number(amp.scale, 6), "strong", bold=True),
+                text(look, power, "dim"),
+            ],
+            [text(look, " "), *self._history(scene, width - 4)],
+            [
+                text(look, " skipped ", "dim"),
+                text(look, count(amp.skipped), skipped, bold=True),
+                text(look, f" ({percent(share)})", "dim"),
+            ],
+            [text(look, " last skip at step ", "dim"), text(look, last)],
+        ]
+        rows = [fit(look, row, width - 2) for row in body[: height - 2]]
+        rows += [fit(look, [], width - 2) for _ in range(height - 2 - len(rows))]
+        return framed(look, rows, width, title=title, focused=focused)
+
+    def _history(self, scene: Scene, width: int) -> Row:
+        series = scene.frame.series.get("loss_scale")
+        look = scene.look
+        if series is None or series.first_step is None or series.last_step is None or width < 2:
+            return [text(look, DASH, "dim")]
+        end = max(series.last_step + 1, series.first_step + width)
+        low = series.envelope(series.first_step, end, width).low
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.where(low > 0, np.log2(np.maximum(low, 1e-38)), np.nan)
+        bars = spark(logs, width, look.glyphs.spark)
+        return [text(look, bars, look.series("loss_scale")[1])]
+
+
+class StepPanel:
+    """Clipping, learning rates, where the time of a step goes, what tuimon costs."""
+
+    name = "step"
+    can_focus = True
+
+    def key(self, scene: Scene) -> object:
+        """Changes when a printed figure changes."""
+        return tuple(part.text for row in self._body(scene) for part in row)
+
+    def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
+        """The panel."""
+        look = scene.look
+        title = [text(look, "step", "strong", bold=True)]
+        body = [fit(look, row, width - 2) for row in self._body(scene)[: height - 2]]
+        body += [fit(look, [], width - 2) for _ in range(height - 2 - len(body))]
+        step_s = scene.frame.timing.step_s
+        reading = [[text(look, duration_s(step_s), "strong", bold=True)]]
+        return framed(look, body, width, title=title, reading=reading, focused=focused)
+
+    def _body(self, scene: Scene) -> list[Row]:
+        look, frame = scene.look, scene.frame
+        timing, system = frame.timing, frame.system
+        parts: Row = [text(look, " time ", "dim")]
+        for word, value in (
+            ("data", timing.data_s),
+            ("fwd", timing.forward_s),
+            ("bwd", timing.backward_s),
+            ("opt", timing.optimizer_s),
+        ):
+            share = share_of(value, timing.step_s)
+            shown = DASH if share is None else f"{share * 100:.0f}%"
+            parts += [text(look, f" {word} ", "dim"), text(look, shown)]
+        lrs = " ".join(number(lr, 3) for lr in frame.lrs[:4]) or DASH
+        lost = sum(frame.lost.values())
+        cost: Row = [text(look, " cost  ", "dim"), text(look, percent(timing.cost_frac))]
+        cost += [text(look, " of a step, lost ", "dim"), text(look, count(lost), _warns(lost))]
+        host: Row = [text(look, " host  ", "dim")]
+        cpu = system.host_cpu_frac if system else None
+        trainer = system.trainer_cpu_frac if system else None
+        rss = system.trainer_rss_bytes if system else None
+        host += [text(look, percent(cpu)), text(look, " cpu, training ", "dim")]
+        host += [text(look, percent(trainer)), text(look, f" {size_bytes(rss)}", "dim")]
+        return [
+            [text(look, " clip  ", "dim"), *clip_words(look, frame)],
+            [text(look, " lr    ", "dim"), text(look, lrs)],
+            parts,
+            cost,
+            host,
+        ]
+
+
+def _warns(lost: int) -> str:
+    return "warn" if lost else "text"
+
+
+def clip_words(look: Look, frame: Frame) -> Row:
+    """Who clips and at which bound."""
+    bound = number(frame.clip.max_norm)
+    if frame.clip.mode == "on":
+        return [text(look, f"on {bound}", "ok", bold=True), text(look, " by tuimon", "dim")]
+    if frame.clip.mode == "off":
+        return [text(look, "off", "warn", bold=True), text(look, " by tuimon", "dim")]
+    if frame.clip.max_norm is None:
+        return [text(look, "none"), text(look, " in the script", "dim")]
+    return [text(look, bound, "strong"), text(look, " by the script", "dim")]
+
+
+class CompactPanel:
+    """Device, scaler, clipping and the newest event in two lines, for narrow terminals."""
+
+    name = "compact"
+    can_focus = False
+
+    def key(self, scene: Scene) -> object:
+        """Changes when a printed figure changes."""
+        frame = scene.frame
+        newest = frame.events[-1] if frame.events else None
+        return (tuple(part.text for part in self._figures(scene)), newest)
+
+    def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
+        """Two rows."""
+        look, frame = scene.look, scene.frame
+        if not frame.events:
+            return [
+                fit(look, self._figures(scene), width),
+                fit(look, [text(look, " no events yet", "dim")], width),
+            ]
+        event = frame.events[-1]
+        colour = {"critical": "bad", "warning": "warn"}.get(event.severity, "key")
+        mark = getattr(look.glyphs, event.severity, look.glyphs.info)
+        where = "" if event.step is None else f"{event.step:,} "
+        line = [
+            text(look, f" {mark} ", colour, bold=True),
+            text(look, where, "dim"),
+            data(look, event.text),
+            data(look, f"  {event.detail}", "dim"),
+        ]
+        return [fit(look, self._figures(scene), width), fit(look, line, width)]
+
+    def _figures(self, scene: Scene) -> Row:
+        look, frame = scene.look, scene.frame
+        system = frame.system
+        row: Row = []
+        if system is not None and system.devices:
+            device = system.devices[0]
+            share = share_of(device.memory_used_bytes, device.memory_total_bytes)
+            row += [text(look, " gpu ", "dim"), *share_bar(look, share, 10)]
+            row.append(text(look, f" {gib(device.memory_used_bytes)}", "strong", bold=True))
+            row.append(text(look, f"/{gib(device.memory_total_bytes)}G", "dim"))
+        else:
+            rss = system.trainer_rss_bytes if system else None
+            row += [text(look, " rss ", "dim"), text(look, size_bytes(rss))]
+        row += [text(look, "  clip ", "dim"), *clip_words(look, frame)[:1]]
+        row += [
+            text(look, "  lr ", "dim"),
+            text(look, number(frame.lrs[0] if frame.lrs else None, 3)),
+        ]
+        if frame.amp is not None:
+            row += [text(look, "  amp ", "dim"), text(look, number(frame.amp.scale, 6), "strong")]
+            colour = "warn" if frame.amp.skipped else "text"
+            row += [text(look, " skipped ", "dim"), text(look, count(frame.amp.skipped), colour)]
+        row += [text(look, "  cost ", "dim"), text(look, percent(frame.timing.cost_frac))]
+        return row

@@ -1,0 +1,161 @@
+"""The event log: what happened, newest first, and the ledger of commands."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len
+
+from tuimon.model.records import CommandState, Event
+from tuimon.model.text import plain
+from tuimon.tui.panels.header import clock
+from tuimon.tui.rows import Row, centred, data, fit, framed, text
+from tuimon.tui.scene import EVENTS, Scene
+from tuimon.tui.theme import Look
+
+_COLOURS = {"critical": "bad", "warning": "warn"}
+
+
+def mark_of(look: Look, severity: str) -> tuple[str, str]:
+    """(glyph, colour) of a severity."""
+    glyphs = {"critical": look.glyphs.critical, "warning": look.glyphs.warning}
+    return glyphs.get(severity, look.glyphs.info), _COLOURS.get(severity, "key")
+
+
+def command_words(state: CommandState) -> str:
+    """A command's life in one line."""
+    words = f"{state.command} {state.state}"
+    if state.state == "applied" and state.step is not None:
+        words += f" at step {state.step:,}"
+    if state.old is not None or state.new is not None:
+        words += f" ({state.old or '–'} → {state.new or '–'})"
+    if state.reason:
+        words += f": {state.reason}"
+    return plain(words)
+
+
+def visible_events(scene: Scene) -> list[Event]:
+    """Newest first, filtered by the words of the filter."""
+    wanted = scene.log.filter.lower()
+    newest_first = reversed(scene.frame.events)
+    if not wanted:
+        return list(newest_first)
+    return [e for e in newest_first if wanted in f"{e.kind} {e.text} {e.detail}".lower()]
+
+
+class EventsPanel:
+    """The log in its frame; on its own screen with a cursor and whole details."""
+
+    name = "events"
+    can_focus = True
+
+    def key(self, scene: Scene) -> object:
+        """Changes with the events and the cursor."""
+        events = scene.frame.events
+        newest = (events[-1].time_s, events[-1].text) if events else None
+        return (len(events), newest, scene.log.cursor, scene.log.filter, scene.screen)
+
+    def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
+        """The panel."""
+        look = scene.look
+        events = visible_events(scene)
+        scene.log.cursor = max(0, min(scene.log.cursor, len(events) - 1))
+        title = [text(look, "events", "strong", bold=True)]
+        critical = sum(event.severity == "critical" for event in events)
+        reading = [[text(look, f"{critical} critical", "bad", bold=True)]] if critical else []
+        if scene.log.filter:
+            reading.append([data(look, f"/{scene.log.filter}", "key")])
+        reading.append([text(look, f"{len(events):,}", "dim")])
+        room, inner = height - 2, width - 2
+        if not events:
+            words = "nothing matches" if scene.log.filter else "no events yet"
+            body = centred(look, words, inner, room)
+        else:
+            body = self._list(scene, events, inner, room)
+        return framed(look, body, width, title=title, reading=reading, focused=focused)
+
+    def _list(self, scene: Scene, events: list[Event], width: int, room: int) -> list[Row]:
+        """Events from the top, scrolled so that the cursor's is whole."""
+        look = scene.look
+        own_screen = scene.screen == EVENTS or scene.zoomed
+        cursor = scene.log.cursor if own_screen else -1
+        blocks: list[list[Row]] = []
+        used, start = 0, 0
+        for index, event in enumerate(events):
+            block = self._event(look, event, width, selected=index == cursor, whole=own_screen)
+            blocks.append(block)
+            used += len(block)
+            if index >= max(cursor, 0):
+                if used >= room:
+                    break
+            else:
+                while used > room - 4 and start < index:
+                    used -= len(blocks[start])
+                    start += 1
+        rows = [row for block in blocks[start:] for row in block][:room]
+        return rows + [fit(look, [], width) for _ in range(room - len(rows))]
+
+    def _event(
+        self, look: Look, event: Event, width: int, *, selected: bool, whole: bool
+    ) -> list[Row]:
+        mark, colour = mark_of(look, event.severity)
+        bg = "selected" if selected else ""
+        step = "" if event.step is None else f"{event.step:,}"
+        when = f"{clock(event.time_s)}  " if whole else ""
+        strong = "strong" if event.severity != "info" else "text"
+        left = [
+            text(look, f" {mark} ", colour, bg, bold=True),
+            text(look, when, "dim", bg),
+            data(look, event.text, strong, bg, bold=event.severity == "critical"),
+        ]
+        pad = look.style("text", bg)
+        room = width - cell_len(step) - 2
+        head = [*fit(look, left, room, pad=pad), text(look, f" {step} ", "dim", bg)]
+        lines = wrapped(event.detail, width - 5, limit=40 if whole else 3)
+        return [
+            head,
+            *(fit(look, [text(look, f"   {line}", "dim", bg)], width, pad=pad) for line in lines),
+        ]
+
+
+def wrapped(detail: str, width: int, *, limit: int) -> list[str]:
+    """Detail lines as the event wrote them, each made plain and cut into lines that fit."""
+    lines: list[str] = []
+    for part in detail.splitlines():
+        current = ""
+        for word in plain(part).split(" "):
+            if current and cell_len(current) + 1 + cell_len(word) > width:
+                lines.append(current)
+                current = "  " + word
+            else:
+                current = f"{current} {word}" if current else word
+        if current.strip():
+            lines.append(current)
+    if len(lines) > limit:
+        lines = [*lines[: limit - 1], lines[limit - 1][: max(0, width - 1)] + "…"]
+    return lines
+
+
+class LedgerPanel:
+    """Commands and how far each has come."""
+
+    name = "ledger"
+    can_focus = False
+
+    def key(self, scene: Scene) -> object:
+        """Changes with the commands."""
+        return scene.frame.commands
+
+    def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
+        """The panel."""
+        look, room = scene.look, height - 2
+        title = [text(look, "commands", "strong", bold=True)]
+        colours = {"applied": "ok", "refused": "bad", "expired": "warn"}
+        rows: list[Row] = []
+        for state in reversed(scene.frame.commands):
+            who = f"  {clock(state.asked_at_s)} {state.by}" if state.by else ""
+            colour = colours.get(state.state, "text")
+            line = [data(look, f" {command_words(state)}", colour), data(look, who, "dim")]
+            rows.append(fit(look, line, width - 2))
+        if not rows:
+            rows = centred(look, "no command has been sent to this run", width - 2, room)
+        rows = rows[:room] + [fit(look, [], width - 2) for _ in range(room - len(rows))]
+        return framed(look, rows, width, title=title, focused=focused)

@@ -1,0 +1,241 @@
+"""The lines above and below the picture: header, the line of an incident or a state, footer."""
+
+from __future__ import annotations
+
+import time
+
+from rich.segment import Segment
+
+from tuimon.model.records import Event
+from tuimon.model.units import DASH, count, duration_s, number
+from tuimon.tui.axis import short
+from tuimon.tui.rows import Row, data, fit, spread, text, width_of
+from tuimon.tui.scene import Scene
+from tuimon.tui.theme import Look
+from tuimon.view.frame import (
+    GONE,
+    HELD,
+    LATE,
+    LIVE,
+    LOADING,
+    OTHER_VERSION,
+    PAUSED,
+    RECONNECTING,
+    SILENT,
+    WAITING,
+    Frame,
+)
+
+_BAR_CELLS = 10
+
+# What a state means and what to do, where the reader of the run has not said it better.
+_SENTENCES = {
+    WAITING: "no run yet: start one with `tuimon run script.py`; this view attaches by itself",
+    LOADING: "reading the history of the run",
+    LATE: "the next step is overdue: a long evaluation, a checkpoint, or trouble",
+    SILENT: "the process lives but makes no steps: evaluation, data, or a deadlock",
+    PAUSED: "the training waits before an update: space resumes, . makes one step",
+    HELD: "held at a non-finite step: space goes on",
+    GONE: "the training has ended: everything stays readable, q quits",
+    RECONNECTING: "connection lost: trying again, the picture is the last one",
+    OTHER_VERSION: "the run speaks another format: attach with the version that started it",
+}
+_COLOURS = {
+    LIVE: "ok",
+    WAITING: "warn",
+    LOADING: "warn",
+    LATE: "warn",
+    SILENT: "warn",
+    PAUSED: "warn",
+    HELD: "bad",
+    RECONNECTING: "warn",
+    OTHER_VERSION: "bad",
+}
+
+
+def state_badge(look: Look, frame: Frame) -> Row:
+    """The state at the right end of the header: a glyph and a word, never colour alone."""
+    glyphs = look.glyphs
+    if frame.state == GONE:
+        return _exit_badge(look, frame)
+    marks = {LIVE: glyphs.live, PAUSED: glyphs.paused, HELD: glyphs.paused}
+    marks |= {WAITING: glyphs.hollow, LOADING: glyphs.hollow, RECONNECTING: glyphs.again}
+    mark = marks.get(frame.state, glyphs.warning)
+    colour = _COLOURS.get(frame.state, "warn")
+    words = f"{mark} {frame.state.upper()}"
+    if frame.state in (LATE, SILENT) and frame.silent_for_s is not None:
+        words += f" {duration_s(float(int(frame.silent_for_s)))}"
+    if frame.state == LIVE:
+        return [text(look, words, colour, bold=True)]
+    return [text(look, f" {words} ", "bg", colour, bold=True)]
+
+
+def _exit_badge(look: Look, frame: Frame) -> Row:
+    ended = frame.exit
+    if ended is None:
+        return [text(look, f" {look.glyphs.critical} GONE ", "on_badge", "nan", bold=True)]
+    if ended.kind == "ok":
+        return [text(look, f" {look.glyphs.live} DONE ", "bg", "ok", bold=True)]
+    if ended.kind == "stopped":
+        return [text(look, f" {look.glyphs.hollow} STOPPED ", "bg", "warn", bold=True)]
+    word = "KILLED" if ended.kind == "killed" else "EXITED"
+    code = "" if ended.code is None else f" {ended.code}"
+    return [text(look, f" {look.glyphs.critical} {word}{code} ", "on_badge", "nan", bold=True)]
+
+
+class HeaderPanel:
+    """Name, rank, host and pid, ETA, rate, progress, step, state."""
+
+    name = "header"
+    can_focus = False
+
+    def key(self, scene: Scene) -> object:
+        """Changes with every figure of the line."""
+        frame = scene.frame
+        rate = None if frame.steps_per_s is None else number(frame.steps_per_s, 3)
+        silent = None if frame.silent_for_s is None else int(frame.silent_for_s)
+        names = (frame.name, frame.host, frame.pid, frame.rank, frame.world_size)
+        figures = (frame.step, frame.total_steps, rate, _eta(frame), frame.exit)
+        return (frame.state, silent, scene.frozen, scene.readonly, names, figures)
+
+    def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
+        """One row."""
+        look, frame = scene.look, scene.frame
+        left: list[Row] = [[text(look, " tuimon", "key", bold=True)]]
+        if frame.name:
+            left.append([data(look, frame.name[:40], "strong", bold=True)])
+        if frame.world_size > 1:
+            words = f"{frame.rank}/{frame.world_size}"
+            left.append([text(look, "rank ", "dim"), text(look, words)])
+        if frame.host:
+            left.append([data(look, f"{frame.host[:24]}:{frame.pid}", "dim")])
+        right: list[Row] = []
+        if frame.eta_s is not None:
+            right.append([text(look, f"ETA {_eta(frame)}", "dim")])
+        if frame.steps_per_s is not None and frame.state in (LIVE, LATE):
+            right.append([text(look, f"{number(frame.steps_per_s, 3)} it/s")])
+        right += _progress(look, frame)
+        if scene.readonly:
+            right.append([text(look, "READ-ONLY", "key", bold=True)])
+        if scene.frozen:
+            right.append([text(look, " VIEW FROZEN ", "bg", "key", bold=True)])
+        right.append([*state_badge(look, frame), text(look, " ")])
+        return [spread(look, left, right, width)]
+
+
+def _eta(frame: Frame) -> str:
+    if frame.eta_s is None or frame.state not in (LIVE, LATE):
+        return DASH
+    return duration_s(max(1.0, float(int(frame.eta_s))))
+
+
+def _progress(look: Look, frame: Frame) -> list[Row]:
+    step = [text(look, "step ", "dim"), text(look, count(frame.step), "strong", bold=True)]
+    if not frame.total_steps or frame.step is None:
+        return [step]
+    share = min(1.0, (frame.step + 1) / frame.total_steps)
+    full = round(_BAR_CELLS * share)
+    bar = [
+        text(look, look.glyphs.bar * full, "key"),
+        text(look, look.glyphs.rail * (_BAR_CELLS - full), "faint"),
+        text(look, f" {share * 100:.0f}%", "dim"),
+    ]
+    step.append(text(look, f"/{short(frame.total_steps)}", "dim"))
+    return [bar, step]
+
+
+def visible_alert(scene: Scene) -> Event | None:
+    """The critical event that has not been hidden."""
+    alert = scene.frame.alert
+    if alert is None or alert.time_s == scene.alert_hidden:
+        return None
+    return alert
+
+
+def has_alert_line(scene: Scene) -> bool:
+    """Whether the line above the panels is needed at all."""
+    return visible_alert(scene) is not None or scene.frame.state != LIVE
+
+
+class AlertPanel:
+    """One line: the newest critical event, or what the state means and what to do."""
+
+    name = "alert"
+    can_focus = False
+
+    def key(self, scene: Scene) -> object:
+        """Changes with the event, the state and its sentence."""
+        frame = scene.frame
+        return (visible_alert(scene), frame.state, frame.state_detail, frame.exit)
+
+    def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
+        """One row; empty when there is nothing to say."""
+        look, frame = scene.look, scene.frame
+        alert = visible_alert(scene)
+        if alert is not None and frame.state in (LIVE, LATE):
+            return [self._incident(look, alert, width)]
+        if frame.state == LIVE:
+            return [fit(look, [], width)]
+        words = frame.state_detail or _SENTENCES.get(frame.state, "")
+        if frame.state == GONE and frame.exit is not None and not frame.state_detail:
+            words = f"{frame.exit.kind}: {frame.exit.detail or words}"
+        bad = frame.state in (HELD, OTHER_VERSION) or (
+            frame.state == GONE and (frame.exit is None or frame.exit.kind not in ("ok", "stopped"))
+        )
+        if bad:
+            style = look.style("on_badge", "nan", bold=True)
+            mark = look.glyphs.critical
+        else:
+            style = look.style("warn")
+            mark = look.glyphs.info
+        line = [Segment(f" {mark} ", style), Segment(data(look, words).text, style)]
+        if alert is not None:
+            line.append(Segment(data(look, f"   before: {alert.text}").text, style))
+        return [fit(look, line, width, pad=style)]
+
+    def _incident(self, look: Look, alert: Event, width: int) -> Row:
+        style = look.style("on_badge", "nan", bold=True)
+        where = "" if alert.step is None else f"step {alert.step:,}  "
+        words = data(look, f"{alert.text}  {alert.detail}".rstrip()).text
+        left = [Segment(f" {look.glyphs.critical} {where}{words}", style)]
+        right = [Segment("  5 details  esc hide ", style)]
+        if width_of(left) > width - width_of(right):
+            return fit(look, left, width, pad=style)
+        return [*fit(look, left, width - width_of(right), pad=style), *right]
+
+
+class FooterPanel:
+    """The life of the newest command, then the keys that matter here."""
+
+    name = "footer"
+    can_focus = False
+
+    def key(self, scene: Scene) -> object:
+        """Changes with the notice and the keys."""
+        return (scene.notice, scene.hint)
+
+    def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
+        """One row; help and quit always stay."""
+        look = scene.look
+        out: Row = [text(look, " ")]
+        words, colour = scene.notice
+        if words:
+            out += [data(look, words, colour, bold=True), text(look, "  ")]
+            out = fit(look, out, min(width_of(out), max(20, width - 16)))
+        keys = list(scene.hint)
+        must, rest = keys[-2:], keys[:-2]
+        room = width - width_of(out) - sum(len(k) + len(w) + 3 for k, w in must)
+        shown = []
+        for key, word in rest:
+            room -= len(key) + len(word) + 3
+            if room < 0:
+                break
+            shown.append((key, word))
+        for key, word in [*shown, *must]:
+            out += [text(look, key, "key", bold=True), text(look, f" {word}  ", "dim")]
+        return [fit(look, out, width)]
+
+
+def clock(unix_s: float) -> str:
+    """Local time of day."""
+    return time.strftime("%H:%M:%S", time.localtime(unix_s))

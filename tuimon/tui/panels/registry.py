@@ -1,0 +1,54 @@
+"""Panels by name, made when a screen first shows them."""
+
+from __future__ import annotations
+
+from tuimon.tui.chart import ChartPanel
+from tuimon.tui.heatmap import HeatPanel
+from tuimon.tui.panels.detail import DetailPanel
+from tuimon.tui.panels.device import AmpPanel, CompactPanel, MemoryPanel, StepPanel
+from tuimon.tui.panels.events import EventsPanel, LedgerPanel
+from tuimon.tui.panels.header import AlertPanel, FooterPanel, HeaderPanel
+from tuimon.tui.rows import Row, centred
+from tuimon.tui.scene import Panel, PanelFactory, Scene
+from tuimon.tui.screens import CHART_PREFIX, MIN_COLUMNS, MIN_ROWS
+
+
+class TinyPanel:
+    """The one sentence of a terminal that is too small."""
+
+    name = "tiny"
+    can_focus = False
+
+    def key(self, scene: Scene) -> object:
+        """Never changes."""
+        return None
+
+    def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
+        """A sentence in the middle."""
+        words = f"terminal too small: {width}×{height}, needs {MIN_COLUMNS}×{MIN_ROWS}"
+        return centred(scene.look, words, width, height, fg="warn")
+
+
+_FACTORIES: dict[str, PanelFactory] = {
+    "header": HeaderPanel,
+    "alert": AlertPanel,
+    "footer": FooterPanel,
+    "loss": lambda: ChartPanel("loss", "loss"),
+    "grad": lambda: ChartPanel("grad", "grad_norm"),
+    "layers": HeatPanel,
+    "detail": DetailPanel,
+    "memory": MemoryPanel,
+    "amp": AmpPanel,
+    "step": StepPanel,
+    "events": EventsPanel,
+    "ledger": LedgerPanel,
+    "compact": CompactPanel,
+    "tiny": TinyPanel,
+}
+
+
+def make_panel(name: str) -> Panel:
+    """A new panel of that name."""
+    if name.startswith(CHART_PREFIX):
+        return ChartPanel(name, name.removeprefix(CHART_PREFIX))
+    return _FACTORIES[name]()

@@ -1,0 +1,169 @@
+"""What the keys that reach into the training ask for: a command, a question first, or a refusal.
+
+Pure: a scene and an action in, an intent out. Sending is the app's business.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tuimon.model.commands import (
+    AnyCommand,
+    Dump,
+    Pause,
+    Resume,
+    SetClip,
+    SetMaxNorm,
+    StepOnce,
+    Stop,
+)
+from tuimon.model.records import CLIP_OFF, CLIP_ON, CLIP_USER
+from tuimon.model.units import number, size_bytes
+from tuimon.tui.panels.detail import bytes_of
+from tuimon.tui.scene import Scene
+from tuimon.view.frame import (
+    GONE,
+    HELD,
+    LOADING,
+    OTHER_VERSION,
+    PAUSED,
+    RECONNECTING,
+    WAITING,
+)
+
+_DEFAULT_MAX_NORM = 1.0  # the usual bound of clip_grad_norm_ in published training scripts
+_UNREACHABLE = {
+    WAITING: "no run yet: nothing to send to",
+    LOADING: "the run is still being read",
+    GONE: "the training has ended: nothing was sent",
+    RECONNECTING: "not connected: nothing was sent",
+    OTHER_VERSION: "the run speaks another format: nothing was sent",
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a dialog asks before anything is sent.
+
+    Attributes:
+        title, lines: what will happen; a line is (word, value).
+        label: what to type; "" asks for yes or no only.
+        default: what the line holds at first.
+        answer: turns what was typed into a command, or into the reason why it cannot.
+    """
+
+    title: str
+    lines: tuple[tuple[str, str], ...]
+    answer: Callable[[str], AnyCommand | str]
+    label: str = ""
+    default: str = ""
+
+
+Intent = AnyCommand | Question | str
+
+
+def intent(action: str, scene: Scene, *, dump_folder: str) -> Intent:
+    """What an action means in this scene. A string says why nothing happens."""
+    refusal = _UNREACHABLE.get(scene.frame.state)
+    if refusal is not None:
+        return refusal
+    match action:
+        case "pause":
+            return Resume() if scene.frame.state in (PAUSED, HELD) else Pause()
+        case "step":
+            if scene.frame.state not in (PAUSED, HELD):
+                return "one step at a time only while paused: space pauses"
+            return StepOnce()
+        case "clip":
+            return _clip(scene)
+        case "halve":
+            return _scaled(scene, 0.5)
+        case "double":
+            return _scaled(scene, 2.0)
+        case "dump":
+            return _dump(scene, dump_folder)
+        case "stop":
+            return Question(
+                "stop the training",
+                (
+                    ("run", f"{scene.frame.name}  pid {scene.frame.pid}"),
+                    ("step", "-" if scene.frame.step is None else f"{scene.frame.step:,}"),
+                    ("how", "at the next boundary, as by ctrl+c: KeyboardInterrupt"),
+                    ("undo", "none"),
+                ),
+                lambda _: Stop(),
+            )
+    return f"{action} is not a training key"
+
+
+def _clip(scene: Scene) -> Intent:
+    """Off → on → as the script wrote it. A script that does not clip counts as off."""
+    clip = scene.frame.clip
+    if clip.mode == CLIP_ON:
+        return SetClip(CLIP_USER)
+    if clip.mode == CLIP_USER and clip.max_norm is not None:
+        return SetClip(CLIP_OFF)
+    if scene.max_norm_known:
+        return SetClip(CLIP_ON)
+    series = scene.frame.series.get("grad_norm")
+    now = series.last if series is not None else None
+    usual = series.ema if series is not None else None
+    return Question(
+        "clip gradients",
+        (
+            ("now", f"gradient norm {number(now)}, usual {number(usual)}"),
+            ("does", "the same as torch.nn.utils.clip_grad_norm_, from the next update on"),
+            ("undo", "c again"),
+        ),
+        lambda typed: _clip_answer(typed),
+        label="max_norm",
+        default=number(clip.max_norm or _DEFAULT_MAX_NORM).replace(",", ""),
+    )
+
+
+def _clip_answer(typed: str) -> AnyCommand | str:
+    try:
+        value = float(typed)
+    except ValueError:
+        return f"{typed[:20]!r} is not a number"
+    command = SetClip(CLIP_ON, value)
+    return command.problem() or command
+
+
+def _scaled(scene: Scene, factor: float) -> Intent:
+    clip = scene.frame.clip
+    if clip.mode != CLIP_ON or clip.max_norm is None:
+        return "tuimon does not clip now: c switches clipping on"
+    value = clip.max_norm * factor
+    if not (math.isfinite(value) and value > 0):
+        return f"max_norm cannot become {value}"
+    return SetMaxNorm(value)
+
+
+def _dump(scene: Scene, folder: str) -> Intent:
+    table = scene.frame.layers
+    rows = scene.heat.tree.rows()
+    if table is None or not rows:
+        return "no layer is known yet"
+    row = rows[max(0, min(scene.heat.cursor, len(rows) - 1))]
+    names = [table.names[index] for index in row.members if index < len(table.names)]
+    size = bytes_of(table, row.members)
+    shown = names[0] if len(names) == 1 else f"{row.path}  ({len(names):,} parameters)"
+
+    def answer(typed: str) -> AnyCommand | str:
+        command = Dump(names, typed.strip())
+        return command.problem() or command
+
+    return Question(
+        "dump tensors",
+        (
+            ("layer", shown),
+            ("writes", "parameter and gradient as safetensors, statistics as JSON"),
+            ("size", "unknown" if size is None else f"about {size_bytes(2 * size)}"),
+        ),
+        answer,
+        label="folder",
+        default=folder,
+    )

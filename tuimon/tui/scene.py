@@ -1,0 +1,114 @@
+"""What one picture is made of: a frame, a look, and what the person at the keys has chosen.
+
+Panels read it; only the keys write it. No Textual here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from tuimon.tui.axis import Bounds, TimeWindow
+from tuimon.tui.rows import Row
+from tuimon.tui.theme import Look
+from tuimon.tui.tree import LayerTree
+from tuimon.view.frame import Frame
+
+OVERVIEW = "overview"
+CHARTS = "charts"
+LAYERS = "layers"
+EVENTS = "events"
+
+
+@dataclass
+class ChartChoice:
+    """How one series is drawn."""
+
+    log: bool = False
+    smooth: bool = False
+    cap: bool = True
+    bounds: Bounds = field(default_factory=Bounds)
+
+
+@dataclass
+class ChartDesk:
+    """Choices of all charts: one window of time and one crosshair for all of them."""
+
+    window: TimeWindow = field(default_factory=TimeWindow)
+    cross_step: int | None = None
+    top: int = 0  # first row of charts shown on the charts screen
+    columns: int = 1  # cells across the plot, as last drawn
+    choices: dict[str, ChartChoice] = field(default_factory=dict)
+
+    def of(self, name: str) -> ChartChoice:
+        """The choice for a series; gradient norms start on a log axis."""
+        found = self.choices.get(name)
+        if found is None:
+            last = name.rsplit("/", 1)[-1]
+            found = self.choices[name] = ChartChoice(log=last.startswith("grad_norm"))
+        return found
+
+
+@dataclass
+class HeatDesk:
+    """Choices of the heat map."""
+
+    tree: LayerTree = field(default_factory=LayerTree)
+    cursor: int = 0
+    top: int = 0
+    touched: bool = False  # the person has moved the cursor: do not move it for them
+    bucket: int = 1  # steps per column
+    end: int | None = None  # None follows the newest step, in jumps
+    columns: int = 1  # cells across the map, as last drawn
+    absolute: bool = False  # norms themselves, not against each layer's own median
+
+
+@dataclass
+class EventDesk:
+    """Choices of the event log."""
+
+    cursor: int = 0  # counted from the newest
+    filter: str = ""
+
+
+@dataclass
+class Scene:
+    """One picture."""
+
+    frame: Frame
+    look: Look
+    screen: str = OVERVIEW
+    focus: str = "loss"
+    zoomed: bool = False
+    frozen: bool = False
+    readonly: bool = False
+    max_norm_known: bool = False  # a bound for tuimon's own clipping was given before
+    alert_hidden: float | None = None  # time_s of the alert that was dismissed
+    hint: tuple[tuple[str, str], ...] = ()  # (key, word) for the footer
+    notice: tuple[str, str] = ("", "dim")  # words and colour of the footer's left end
+    charts: ChartDesk = field(default_factory=ChartDesk)
+    heat: HeatDesk = field(default_factory=HeatDesk)
+    log: EventDesk = field(default_factory=EventDesk)
+
+    def with_frame(self, frame: Frame) -> Scene:
+        """The same choices on another frame; desks are shared."""
+        return replace(self, frame=frame)
+
+
+class Panel(Protocol):
+    """A part of the picture. It holds no data of its own but what it drew last."""
+
+    name: str
+    can_focus: bool
+
+    def key(self, scene: Scene) -> object:
+        """What the picture depends on; an equal key means an equal picture of that size."""
+        ...
+
+    def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
+        """The picture: `height` rows of `width` cells."""
+        ...
+
+
+PanelFactory = Callable[[], Panel]

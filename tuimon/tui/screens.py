@@ -1,0 +1,130 @@
+"""Which panels each screen shows, and where: a scene and a size in, boxes out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuimon.tui.panels.header import has_alert_line
+from tuimon.tui.scene import CHARTS, EVENTS, LAYERS, Scene
+
+WIDE_COLUMNS = 100
+MIN_COLUMNS, MIN_ROWS = 60, 20
+RIGHT_COLUMNS = 40
+CHART_MIN_ROWS = 7
+CHART_PREFIX = "chart:"
+
+
+@dataclass(frozen=True)
+class Box:
+    """Where a panel lies."""
+
+    panel: str
+    x: int
+    y: int
+    width: int
+    height: int
+
+
+def arrange(scene: Scene, width: int, height: int) -> list[Box]:
+    """The boxes of the panels to show; only `tiny` when there is no room for a picture."""
+    if width < MIN_COLUMNS or height < MIN_ROWS:
+        return [Box("tiny", 0, 0, width, height)]
+    boxes = [Box("header", 0, 0, width, 1)]
+    top = 1
+    if has_alert_line(scene):
+        boxes.append(Box("alert", 0, top, width, 1))
+        top += 1
+    body = height - top - 1
+    if scene.zoomed:
+        boxes += [Box(scene.focus, 0, top, width, body)]
+    elif scene.screen == CHARTS:
+        boxes += _charts(scene, width, body, top)
+    elif scene.screen == LAYERS:
+        boxes += _layers(width, body, top)
+    elif scene.screen == EVENTS:
+        boxes += _events(width, body, top)
+    elif width >= WIDE_COLUMNS:
+        boxes += _wide(scene, width, body, top)
+    else:
+        boxes += _narrow(width, body, top)
+    boxes.append(Box("footer", 0, height - 1, width, 1))
+    return boxes
+
+
+def _split(total: int, parts: tuple[int, ...]) -> list[int]:
+    """Whole rows in proportion; the last part takes the rest."""
+    sizes = [total * part // sum(parts) for part in parts]
+    sizes[-1] += total - sum(sizes)
+    return sizes
+
+
+def _stack(names: list[str], sizes: list[int], *, x: int, y: int, width: int) -> list[Box]:
+    boxes = []
+    for name, size in zip(names, sizes, strict=True):
+        boxes.append(Box(name, x, y, width, size))
+        y += size
+    return boxes
+
+
+def _wide(scene: Scene, width: int, body: int, top: int) -> list[Box]:
+    left = width - RIGHT_COLUMNS
+    main = _stack(["loss", "grad", "layers"], _split(body, (11, 9, 16)), x=0, y=top, width=left)
+    devices = len(scene.frame.system.devices) if scene.frame.system else 0
+    memory = 3 + min(4, max(1, devices)) + min(2, len(scene.frame.memory))
+    sizes = {"memory": memory, "amp": 3 if scene.frame.amp is None else 6, "step": 7}
+    names = ["memory", "amp", "step"]
+    while names and sum(sizes[name] for name in names) + 6 > body:
+        names.pop(1 if len(names) > 2 and scene.frame.amp is None else -1)
+    used = [sizes[name] for name in names]
+    side = _stack([*names, "events"], [*used, body - sum(used)], x=left, y=top, width=RIGHT_COLUMNS)
+    return main + side
+
+
+def _narrow(width: int, body: int, top: int) -> list[Box]:
+    sizes = _split(body - 2, (7, 5, 7))
+    boxes = _stack(["loss", "grad", "layers"], sizes, x=0, y=top, width=width)
+    return [*boxes, Box("compact", 0, top + body - 2, width, 2)]
+
+
+def chart_names(scene: Scene) -> list[str]:
+    """Panels of all series: loss and gradient norm first, the rest by name."""
+    first = [name for name in ("loss", "grad_norm") if name in scene.frame.series]
+    rest = sorted(name for name in scene.frame.series if name not in first)
+    return [CHART_PREFIX + name for name in (*first, *rest)]
+
+
+def _charts(scene: Scene, width: int, body: int, top: int) -> list[Box]:
+    names = chart_names(scene)
+    if not names:
+        return [Box("loss", 0, top, width, body)]
+    columns = 2 if width >= WIDE_COLUMNS and len(names) > 3 else 1
+    rows = max(1, min(body // CHART_MIN_ROWS, -(-len(names) // columns)))
+    pages = -(-len(names) // columns)
+    scene.charts.top = max(0, min(scene.charts.top, pages - rows))
+    shown = names[scene.charts.top * columns : (scene.charts.top + rows) * columns]
+    heights = _split(body, (1,) * rows)
+    boxes = []
+    y = top
+    for row, size in enumerate(heights):
+        part = shown[row * columns : (row + 1) * columns]
+        for column, name in enumerate(part):
+            x = column * (width // columns)
+            wide = width - x if column == len(part) - 1 else width // columns
+            boxes.append(Box(name, x, y, wide, size))
+        y += size
+    return boxes
+
+
+def _layers(width: int, body: int, top: int) -> list[Box]:
+    if width < WIDE_COLUMNS:
+        return [Box("layers", 0, top, width, body - 2), Box("compact", 0, top + body - 2, width, 2)]
+    left = width - RIGHT_COLUMNS
+    return [Box("layers", 0, top, left, body), Box("detail", left, top, RIGHT_COLUMNS, body)]
+
+
+def _events(width: int, body: int, top: int) -> list[Box]:
+    ledger = max(4, body // 4)
+    return [
+        Box("events", 0, top, width, body - ledger),
+        Box("ledger", 0, top + body - ledger, width, ledger),
+    ]

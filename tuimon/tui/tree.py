@@ -1,0 +1,207 @@
+"""The tree of layers by module path: visible rows and the parameters each stands for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Bools = npt.NDArray[np.bool_]
+
+OPEN_BY_DEFAULT_ROWS = 40  # the tree opens level by level while it stays shorter than this
+
+
+@dataclass(frozen=True)
+class TreeRow:
+    """One visible row.
+
+    Attributes:
+        path: full dotted path; the identity of the row.
+        label: what is printed, without its parent's path.
+        depth: indentation.
+        members: indices of the parameters below (itself, for a leaf).
+        is_open: None for a leaf.
+    """
+
+    path: str
+    label: str
+    depth: int
+    members: tuple[int, ...]
+    is_open: bool | None = None
+
+
+@dataclass
+class _Node:
+    path: str
+    label: str
+    children: dict[str, _Node]
+    leaf: int | None = None
+    members: tuple[int, ...] = ()
+
+
+class LayerTree:
+    """Folding, filtering and finding. Written by the keys, read by the heat map."""
+
+    def __init__(self) -> None:
+        self.names: tuple[str, ...] = ()
+        self.filter = ""
+        self.only_bad = False
+        self._root = _Node("", "", {})
+        self._open: set[str] = set()
+        self._bad: Bools = np.zeros(0, np.bool_)
+        self._rows: list[TreeRow] | None = None
+        self.version = 0
+
+    def set_names(self, names: Sequence[str]) -> None:
+        """Take a new layer table; folds of paths that still exist stay as they are."""
+        fresh = tuple(names)
+        if fresh == self.names:
+            return
+        first = not self.names
+        self.names = fresh
+        self._root = _grow(fresh)
+        self._bad = np.zeros(len(fresh), np.bool_)
+        if first:
+            self._open = _first_look(self._root)
+        self._changed()
+
+    def set_bad(self, bad: Bools) -> None:
+        """Which parameters ever held a non-finite gradient; matters to `only_bad` alone."""
+        if len(bad) == len(self.names) and not np.array_equal(bad, self._bad):
+            self._bad = bad.copy()
+            if self.only_bad:
+                self._changed()
+
+    def set_filter(self, pattern: str) -> None:
+        """Show only parameters whose name matches a regular expression (or, failing that, text)."""
+        if pattern != self.filter:
+            self.filter = pattern
+            self._changed()
+
+    def set_only_bad(self, wanted: bool) -> None:
+        """Show only parameters that ever were non-finite."""
+        self.only_bad = wanted
+        self._changed()
+
+    def fold(self, path: str, *, open_it: bool) -> None:
+        """Fold or unfold a row."""
+        if open_it:
+            self._open.add(path)
+        else:
+            self._open.discard(path)
+        self._changed()
+
+    def reveal(self, member: int) -> int:
+        """Unfold everything above a parameter and return its row."""
+        node = self._root
+        while node.leaf is None:
+            node = next(child for child in node.children.values() if member in set(child.members))
+            if node.leaf is None:
+                self._open.add(node.path)
+        self._changed()
+        return next((index for index, row in enumerate(self.rows()) if row.members == (member,)), 0)
+
+    def parent_of(self, index: int) -> int:
+        """The row that folds this one away; the row itself at the outermost level."""
+        rows = self.rows()
+        for above in range(index - 1, -1, -1):
+            if rows[above].depth < rows[index].depth:
+                return above
+        return index
+
+    def rows(self) -> list[TreeRow]:
+        """The visible rows, top to bottom."""
+        if self._rows is None:
+            self._rows = self._flat() if self.filter or self.only_bad else self._unfolded()
+        return self._rows
+
+    def _changed(self) -> None:
+        self._rows = None
+        self.version += 1
+
+    def _flat(self) -> list[TreeRow]:
+        try:
+            matches = re.compile(self.filter, re.IGNORECASE).search
+        except re.error:
+            wanted = self.filter.lower()
+            return [
+                TreeRow(name, name, 0, (index,))
+                for index, name in enumerate(self.names)
+                if wanted in name.lower() and (not self.only_bad or self._bad[index])
+            ]
+        return [
+            TreeRow(name, name, 0, (index,))
+            for index, name in enumerate(self.names)
+            if matches(name) and (not self.only_bad or self._bad[index])
+        ]
+
+    def _unfolded(self) -> list[TreeRow]:
+        rows: list[TreeRow] = []
+        stack = [(child, 0) for child in reversed(self._root.children.values())]
+        while stack:
+            node, depth = stack.pop()
+            if node.leaf is not None and not node.children:
+                rows.append(TreeRow(node.path, node.label, depth, node.members))
+                continue
+            is_open = node.path in self._open
+            rows.append(TreeRow(node.path, node.label, depth, node.members, is_open))
+            if is_open:
+                stack += [(child, depth + 1) for child in reversed(node.children.values())]
+        return rows
+
+
+def _grow(names: Sequence[str]) -> _Node:
+    root = _Node("", "", {})
+    for index, name in enumerate(names):
+        node = root
+        path = ""
+        for part in name.split("."):
+            path = f"{path}.{part}" if path else part
+            label = path.rsplit(".", 2)[-2] + "." + part if part.isdigit() and "." in path else part
+            node = node.children.setdefault(part, _Node(path, label, {}))
+        if node.leaf is None and not node.children:
+            node.leaf = index
+        else:  # a parameter whose name is another's prefix: keep it as a child of its own
+            node.children.setdefault("", _Node(f"{path}.", "(itself)", {}, index))
+    _settle(root)
+    return root
+
+
+def _settle(node: _Node) -> None:
+    """Join chains of single children into one label and collect members, deepest first."""
+    order = [node]
+    for item in order:
+        order.extend(item.children.values())
+    for item in reversed(order):
+        if item.leaf is not None and item.children:
+            item.children = {"": _Node(f"{item.path}.", "(itself)", {}, item.leaf)} | item.children
+            item.leaf = None
+            item.children[""].members = (item.children[""].leaf or 0,)
+        if item.leaf is not None:
+            item.members = (item.leaf,)
+            continue
+        for key, child in list(item.children.items()):
+            if child.leaf is None and len(child.children) == 1:
+                (only,) = child.children.values()
+                only.label = f"{child.label}.{only.label}"
+                item.children[key] = only
+        item.members = tuple(index for child in item.children.values() for index in child.members)
+
+
+def _first_look(root: _Node) -> set[str]:
+    """Open whole levels while the tree stays short."""
+    opened: set[str] = set()
+    level = list(root.children.values())
+    shown = len(level)
+    while level:
+        below = [child for node in level for child in node.children.values()]
+        inner = [node.path for node in level if node.children]
+        if not below or shown + len(below) > OPEN_BY_DEFAULT_ROWS:
+            break
+        opened.update(inner)
+        shown += len(below)
+        level = below
+    return opened
