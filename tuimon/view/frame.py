@@ -1,7 +1,8 @@
 """The frozen picture of one tick that panels draw, and the protocols it is made of.
 
 `Frame` is built once per tick by `store.RunState.frame()` and never changes afterwards, except
-that `SeriesView` and `HeatView` are append-only and carry a `version` that grows with their content.
+that `SeriesView` and `HeatView` are append-only and carry a `version` that grows with their
+content.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tuimon.model.records import CommandState, Event, LayerTable, Memory, System
+from tuimon.model.records import CommandState, Event, Facts, LayerTable, Memory, Output, System
 
 Floats = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.uint8]
@@ -24,7 +25,8 @@ HAS_POS_INF = 2
 HAS_NEG_INF = 4
 HAS_FINITE = 8
 
-# Codes of a heat-map cell. Levels 1…8 are relative: 1/8x, 1/4x, 1/2x, 1x (as usual), 2x, 4x, 8x, 16x.
+# Codes of a heat-map cell. Levels 1…8 are relative: 1/8x, 1/4x, 1/2x, 1x (as usual), 2x, 4x, 8x,
+# 16x.
 NO_DATA = 0
 LEVEL_FIRST = 1
 LEVEL_USUAL = 4
@@ -84,6 +86,9 @@ class SeriesView(Protocol):
     @property
     def maximum(self) -> float | None: ...
     def envelope(self, first_step: int, end_step: int, columns: int) -> Envelope: ...
+    def non_finite_near(self, step: int, *, forward: bool) -> int | None:
+        """The nearest step strictly after (or before) `step` that holds a NaN or an infinity."""
+        ...
 
 
 class HeatView(Protocol):
@@ -96,7 +101,13 @@ class HeatView(Protocol):
     @property
     def last_step(self) -> int | None: ...
     def cells(
-        self, groups: Sequence[Sequence[int]], first_step: int, end_step: int, columns: int
+        self,
+        groups: Sequence[Sequence[int]],
+        first_step: int,
+        end_step: int,
+        columns: int,
+        *,
+        absolute: bool = False,
     ) -> Codes:
         """uint8[len(groups), columns]; each group of layer indices shows its worst member."""
         ...
@@ -185,3 +196,5 @@ class Frame:
     exit: Exit | None = None
     lost: dict[str, int] = field(default_factory=dict)  # records, by reason
     history_first_step: int | None = None
+    facts: Facts | None = None
+    output: tuple[Output, ...] = ()  # what the training wrote, oldest first, bounded

@@ -80,36 +80,40 @@ class Series:
         low: npt.ArrayLike,
         high: npt.ArrayLike,
         *,
+        mean: npt.ArrayLike,
         last: npt.ArrayLike,
         flags: npt.ArrayLike,
-        counts: npt.ArrayLike | None = None,
+        counts: npt.ArrayLike,
+        newest_step: int | None = None,
     ) -> None:
-        """Begin with buckets of a thinned history; must come before any sample.
+        """Begin with buckets of a thinned history; without effect once there are samples.
 
         Args:
             steps: first step of each bucket, increasing.
-            low, high: bounds of the finite samples of each bucket; ignored where `flags` has
+            low, high, mean: over the finite samples of each bucket; ignored where `flags` has
                 no `HAS_FINITE`.
             last: newest value of each bucket.
-            flags: `HAS_*` bits of each bucket.
-            counts: samples of each bucket; one when absent.
+            flags: `HAS_*` bits of each bucket, never 0.
+            counts: finite samples of each bucket.
+            newest_step: step of the newest sample; the last of `steps` when absent.
         """
         keys = np.asarray(steps, np.int64)
         if self._last_step is not None or not len(keys):
             return
         bits = np.asarray(flags, np.uint8)
         finite = (bits & HAS_FINITE) != 0
-        lows = np.where(finite, _stored(low), np.float32(np.inf))
-        highs = np.where(finite, _stored(high), np.float32(-np.inf))
-        newest = _stored(last)
-        middle = np.where(finite, lows, 0) / 2 + np.where(finite, highs, 0) / 2
-        means = np.where(np.isfinite(newest) & finite, newest, middle).astype(np.float32)
-        number = np.ones(len(keys)) if counts is None else np.asarray(counts)
-        weight = np.where(finite, number, 0).astype(np.float32)
-        self._pyramid.raw.prefix = Block(keys, lows, highs, means, weight, bits)
-        self._seeded = number.astype(np.int64)
-        self._last_step = int(keys[-1])
-        self._last = float(newest[-1])
+        weight = np.where(finite, np.maximum(np.asarray(counts), 1), 0)
+        self._pyramid.raw.prefix = Block(
+            keys,
+            np.where(finite, _stored(low), np.float32(np.inf)),
+            np.where(finite, _stored(high), np.float32(-np.inf)),
+            np.where(finite, _stored(mean), np.float32(0)),
+            weight.astype(np.float32),
+            bits,
+        )
+        self._seeded = np.maximum(weight, 1).astype(np.int64)
+        self._last_step = int(keys[-1]) if newest_step is None else newest_step
+        self._last = float(_stored(last)[-1])
         self._measure()
         self._version += 1
 

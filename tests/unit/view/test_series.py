@@ -214,10 +214,14 @@ def test_seeded_buckets_come_first():
         [0, 100, 200],
         [1.0, 2.0, 0.0],
         [5.0, 3.0, 0.0],
+        mean=[2.0, 2.5, math.nan],
         last=[2.0, 3.0, math.nan],
         flags=[HAS_FINITE, HAS_FINITE | HAS_POS_INF, HAS_NAN],
-        counts=[100, 100, 100],
+        counts=[100, 99, 0],
+        newest_step=299,
     )
+    assert series.last_step == 299 and math.isnan(series.last)
+    assert series.envelope(0, 300, 3).mean[:2].tolist() == [2.0, 2.5]
     for step in range(300, 400):
         series.append(step, 0.5)
     envelope = series.envelope(0, 400, 4)
@@ -225,7 +229,7 @@ def test_seeded_buckets_come_first():
     assert envelope.high[[0, 1, 3]].tolist() == [5.0, 3.0, 0.5]
     assert envelope.flags.tolist() == [8, 8 | HAS_POS_INF, HAS_NAN, 8]
     assert (series.minimum, series.maximum) == (0.5, 5.0)
-    assert (series.first_step, series.count) == (0, 400)
+    assert (series.first_step, series.count) == (0, 300)
 
 
 def test_many_samples_of_one_step_are_kept():

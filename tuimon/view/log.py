@@ -1,0 +1,67 @@
+"""The event log and the output of the training: bounded, and safe for a terminal."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from tuimon.model.records import Event, Output
+from tuimon.model.text import plain
+
+MAX_EVENTS = 2000
+MAX_OUTPUT = 2000
+
+
+class Log:
+    """Newest events and lines of output, oldest first.
+
+    Attributes:
+        alert: newest critical event.
+        dropped: older entries that no longer fit, by reason.
+    """
+
+    def __init__(self) -> None:
+        self.alert: Event | None = None
+        self.dropped: dict[str, int] = {}
+        self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
+        self._output: deque[Output] = deque(maxlen=MAX_OUTPUT)
+        self._frozen_events: tuple[Event, ...] = ()
+        self._frozen_output: tuple[Output, ...] = ()
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        if len(self._frozen_events) != len(self._events):
+            self._frozen_events = tuple(self._events)
+        return self._frozen_events
+
+    @property
+    def output(self) -> tuple[Output, ...]:
+        if len(self._frozen_output) != len(self._output):
+            self._frozen_output = tuple(self._output)
+        return self._frozen_output
+
+    def add_event(self, event: Event) -> None:
+        """Add one event; a critical one becomes the alert."""
+        safe = msgspec.structs.replace(
+            event,
+            kind=plain(event.kind, 60),
+            text=plain(event.text),
+            detail=plain(event.detail, 8000),
+        )
+        if len(self._events) == MAX_EVENTS:
+            self._drop("older events")
+        self._events.append(safe)
+        self._frozen_events = ()
+        if safe.severity == "critical":
+            self.alert = safe
+
+    def add_output(self, line: Output) -> None:
+        """Add one line that the training wrote."""
+        if len(self._output) == MAX_OUTPUT:
+            self._drop("older output")
+        self._output.append(msgspec.structs.replace(line, text=plain(line.text)))
+        self._frozen_output = ()
+
+    def _drop(self, reason: str) -> None:
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1

@@ -1,0 +1,280 @@
+"""Everything a viewer knows of one run: records go in, one frozen `Frame` a tick comes out.
+
+Belongs to one thread. Owns no source and no clock, and decides nothing about silence: the
+session tells how the run stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tuimon.feed.chronicle import MAX_LR_GROUPS, MAX_SERIES, MEASURED, logged_name
+from tuimon.model.records import (
+    AnyRecord,
+    CommandState,
+    DeviceStats,
+    Event,
+    Facts,
+    Goodbye,
+    Hello,
+    LayerTable,
+    Loss,
+    Memory,
+    Output,
+    RingLost,
+    Scalars,
+    Step,
+    Symptom,
+    System,
+)
+from tuimon.model.text import plain
+from tuimon.view.frame import LATE, LIVE, WAITING, Amp, Clip, Exit, Frame, SeriesView
+from tuimon.view.layer_history import PRIMARY, LayerHistory
+from tuimon.view.ledger import Ledger
+from tuimon.view.log import Log
+from tuimon.view.pace import Pace
+from tuimon.view.series import Series
+
+MAX_DEVICES = 64
+_SAMPLED = ("loss", "grad_norm", "grad_norm_clipped", "loss_scale")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a run stands, as the session sees it."""
+
+    state: str = WAITING
+    detail: str = ""
+    silent_for_s: float | None = None
+    exit: Exit | None = None
+    lost: dict[str, int] = field(default_factory=dict)
+
+
+class RunState:
+    """What the records of a run add up to."""
+
+    def __init__(self) -> None:
+        self.pace = Pace()
+        self.ledger = Ledger()
+        self.series: dict[str, Series] = {}
+        self.layers = LayerHistory()
+        self.log = Log()
+        self.hello: Hello | None = None
+        self.goodbye: Goodbye | None = None
+        self.step: Step | None = None  # newest one of the primary optimizer
+        self.lost: dict[str, int] = {}
+        self.unknown_records = 0
+        self._system: System | None = None
+        self._memory: dict[str, Memory] = {}
+        self._facts: Facts | None = None
+        self._amp: Amp | None = None
+        self._newest_steps: dict[int, int] = {}
+        self._apply: dict[type, Callable[[Any], None]] = {
+            Hello: self._on_hello,
+            LayerTable: self.layers.adopt,
+            Step: self._on_step,
+            DeviceStats: self._on_device_stats,
+            Scalars: self._on_scalars,
+            Facts: self._on_facts,
+            Event: self.log.add_event,
+            Symptom: self._on_symptom,
+            CommandState: self.ledger.add,
+            System: self._on_system,
+            Memory: self._on_memory,
+            Output: self.log.add_output,
+            Goodbye: self._on_goodbye,
+            Loss: self._on_loss,
+            RingLost: self._on_ring_lost,
+        }
+
+    def apply(self, record: AnyRecord) -> None:
+        """Take in one record; a kind this version does not know is counted."""
+        known = self._apply.get(type(record))
+        if known is None:
+            self.unknown_records += 1
+            self.count_lost("unknown record")
+        else:
+            known(record)
+
+    def count_lost(self, reason: str, count: int = 1) -> None:
+        """Note records, or parts of records, that cannot be shown."""
+        self.lost[reason] = self.lost.get(reason, 0) + count
+
+    def frame(self, standing: Standing) -> Frame:
+        """The picture of this moment."""
+        hello, step = self.hello, self.step
+        moving = standing.state in (LIVE, LATE)
+        steps_per_s = self.pace.steps_per_s if moving else None
+        total = hello.total_steps if hello else None
+        done = None if step is None else step.step
+        eta_s = None
+        if steps_per_s and total is not None and done is not None:
+            eta_s = max(0, total - 1 - done) / steps_per_s
+        return Frame(
+            state=standing.state,
+            state_detail=standing.detail,
+            run_id=plain(hello.run_id, 40) if hello else "",
+            name=plain(hello.name, 200) if hello else "",
+            host=plain(hello.host, 200) if hello else "",
+            pid=hello.pid if hello else 0,
+            rank=hello.rank if hello else 0,
+            world_size=hello.world_size if hello else 1,
+            step=done,
+            total_steps=total,
+            steps_per_s=steps_per_s,
+            eta_s=eta_s,
+            silent_for_s=standing.silent_for_s,
+            series=dict[str, SeriesView](self.series),
+            heat=self.layers.heat,
+            layers=self.layers.table,
+            system=self._system,
+            memory=dict(self._memory),
+            amp=self._amp,
+            clip=Clip(step.clip, step.max_norm) if step else Clip(),
+            lrs=tuple(step.lrs) if step else (),
+            timing=self.pace.timing(),
+            events=self.log.events,
+            commands=self.ledger.newest,
+            alert=self.log.alert,
+            exit=standing.exit,
+            lost=_sum_of(self.lost, self.log.dropped, standing.lost),
+            history_first_step=self._history_first_step(),
+            facts=self._facts,
+            output=self.log.output,
+        )
+
+    def sample(self, name: str, step: int, value: float) -> None:
+        """Add one value to a series, which begins with its first value."""
+        series = self.series.get(name)
+        if series is None:
+            if len(self.series) >= MAX_SERIES:
+                return self.count_lost("too many series")
+            series = self.series[name] = Series(plain(name, 200))
+        if not series.append(step, value):
+            self.count_lost("too late")
+
+    def note_step(self, record: Step) -> None:
+        """Let a step be the newest one without adding its values."""
+        self._newest_steps[record.optimizer] = record.step
+        if record.optimizer == PRIMARY:
+            self.step = record
+            self.pace.add(record)
+
+    def set_amp(self, amp: Amp) -> None:
+        self._amp = amp
+
+    def _on_hello(self, record: Hello) -> None:
+        self.hello = record
+
+    def _on_step(self, record: Step) -> None:
+        newest = self._newest_steps.get(record.optimizer)
+        if newest is not None and record.step <= newest:
+            self._resume_at(record)
+        suffix = _suffix(record.optimizer)
+        for name in (*_SAMPLED, "step_s"):
+            value = getattr(record, name)
+            if value is not None:
+                self.sample(name + suffix, record.step, value)
+        for group, lr in enumerate(record.lrs[:MAX_LR_GROUPS]):
+            if lr is not None:
+                self.sample(f"lr/{group}{suffix}" if group else f"lr{suffix}", record.step, lr)
+        if record.skipped:
+            self.sample(f"skipped{suffix}", record.step, 1.0)
+        if record.loss_scale is not None:
+            skipped = record.skipped and record.found_inf is not False
+            self._count_amp(record.step, record.loss_scale, skipped=skipped)
+        self.note_step(record)
+        self._on_norms(record)
+
+    def _on_device_stats(self, record: DeviceStats) -> None:
+        suffix = _suffix(record.optimizer)
+        for name in _SAMPLED:
+            value = getattr(record, name)
+            if value is not None:
+                self.sample(name + suffix, record.step, value)
+        if record.loss_scale is not None:
+            self._count_amp(record.step, record.loss_scale, skipped=bool(record.found_inf))
+        self._on_norms(record)
+
+    def _on_norms(self, record: Step | DeviceStats) -> None:
+        if reason := self.layers.add(record):
+            self.count_lost(reason)
+
+    def _on_scalars(self, record: Scalars) -> None:
+        for key, value in record.values.items():
+            self.sample(logged_name(key), record.step, value)
+
+    def _on_loss(self, record: Loss) -> None:
+        self.sample("loss", record.step, record.value)
+
+    def _on_facts(self, record: Facts) -> None:
+        self._facts = record
+
+    def _on_symptom(self, record: Symptom) -> None:
+        time_s = self.pace.last_time_s or 0.0
+        text = record.detail or record.kind
+        self.log.add_event(Event(record.step, time_s, record.severity, record.kind, text))
+
+    def _on_system(self, record: System) -> None:
+        self._system = record
+
+    def _on_memory(self, record: Memory) -> None:
+        device = plain(record.device, 60)
+        if device in self._memory or len(self._memory) < MAX_DEVICES:
+            self._memory[device] = record
+
+    def _on_goodbye(self, record: Goodbye) -> None:
+        self.goodbye = record
+        self.ledger.expire("the training ended before it was applied")
+
+    def _on_ring_lost(self, record: RingLost) -> None:
+        self.count_lost(plain(record.reason, 60), record.count)
+
+    def _count_amp(self, step: int, scale: float, *, skipped: bool) -> None:
+        amp = self._amp or Amp(None, 0, 0, None)
+        amp = replace(amp, scale=scale, attempted=amp.attempted + 1)
+        if skipped and step != amp.last_skipped_step:
+            amp = replace(amp, skipped=amp.skipped + 1, last_skipped_step=step)
+        self._amp = amp
+
+    def _resume_at(self, record: Step) -> None:
+        """The run was taken up again from an earlier step: what came after it is no more."""
+        newest = self._newest_steps[record.optimizer]
+        for name, series in self.series.items():
+            if _optimizer_of(name) == record.optimizer:
+                series.cut(record.step)
+        if record.optimizer == PRIMARY:
+            self.pace.restart()
+            self.layers.cut(record.step)
+            text = f"the run went back from step {newest:,} to {record.step:,}"
+            self.log.add_event(Event(record.step, record.time_ns / 1e9, "info", "resumed", text))
+
+    def _history_first_step(self) -> int | None:
+        firsts = [
+            series.first_step
+            for name, series in self.series.items()
+            if series.first_step is not None and _optimizer_of(name) == PRIMARY
+        ]
+        return min(firsts, default=None)
+
+
+def _suffix(optimizer: int) -> str:
+    return "" if optimizer == PRIMARY else f"@{optimizer}"
+
+
+def _optimizer_of(name: str) -> int:
+    """Whose steps a series counts; what the user logged counts those of the primary one."""
+    base, _, index = name.rpartition("@")
+    measured = base in MEASURED or base == "lr" or base.startswith("lr/")
+    return int(index) if measured and index.isdigit() else PRIMARY
+
+
+def _sum_of(*counts: dict[str, int]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for each in counts:
+        for reason, count in each.items():
+            if count:
+                total[reason] = total.get(reason, 0) + count
+    return total
