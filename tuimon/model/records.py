@@ -103,6 +103,8 @@ class Step(Record, frozen=True, array_like=True, tag=3):
         late: statistics follow in a `DeviceStats` record with the same step.
         weights_checked: whether weights, buffers and optimizer state were looked at: "" no,
             "before" the update, "after" it, or "both"; what was found is in `bad`.
+        bad_before: how many of those were already non-finite before the update; None when they
+            were not looked at then.
     """
 
     step: int
@@ -133,6 +135,7 @@ class Step(Record, frozen=True, array_like=True, tag=3):
     late: bool = False
     lr_override: bool = False
     weights_checked: str = ""
+    bad_before: int | None = None
 
 
 MAX_BAD = 32

@@ -1,0 +1,98 @@
+"""What happened since the last update: losses, times, clipping calls. Plain data, no hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from tuimon.train.clip import Norms
+
+
+@dataclass(slots=True)
+class Losses:
+    """The backward calls between two updates.
+
+    Attributes:
+        calls: number of outermost backward calls.
+        last: value of the newest; None when it could not be read on the host.
+        total: sum of all; None when one of them could not be read.
+        pending: values that are still on a device, in order.
+        taken_by: ids of the optimizers whose update was attributed to these losses.
+    """
+
+    calls: int = 0
+    last: float | None = None
+    total: float | None = None
+    pending: list[torch.Tensor] = field(default_factory=list)
+    taken_by: set[int] = field(default_factory=set)
+
+    def add(self, value: float | None) -> None:
+        """Account for one backward call."""
+        if self.calls == 0:
+            self.total = value
+        elif value is None or self.total is None:
+            self.total = None
+        else:
+            self.total += value
+        self.last = value
+        self.calls += 1
+
+
+@dataclass(slots=True)
+class Times:
+    """Host seconds since the last update of the primary optimizer; None when not seen."""
+
+    data_s: float | None = None
+    forward_s: float | None = None
+    backward_s: float | None = None
+    cost_s: float = 0.0
+    fetched_s: float | None = None  # data waits not yet followed by a training forward
+    forward_began_s: float | None = None
+
+
+@dataclass(slots=True)
+class ClipCall:
+    """One clipping of gradients, by the script or by tuimon.
+
+    Attributes:
+        params: what it was given.
+        max_norm: the bound in force; None when the multiplication was suppressed.
+        factor: what gradients were multiplied with; None when it is on a device or 1 by "off".
+    """
+
+    params: Sequence[torch.Tensor]
+    max_norm: float | None
+    factor: float | None = None
+
+    def touches(self, ids: Container[int]) -> bool:
+        """Whether it clipped any of these parameters."""
+        return any(id(param) in ids for param in self.params)
+
+
+@dataclass(slots=True)
+class Clips:
+    """Clipping since the last update, with the norms it computed on the way.
+
+    `held` keeps the gradients alive whose ids are keys of `norms`, until the update or the next
+    backward.
+    """
+
+    calls: list[ClipCall] = field(default_factory=list)
+    norms: Norms = field(default_factory=dict)
+    held: list[torch.Tensor] = field(default_factory=list)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        if self.calls or self.held:
+            self.calls.clear()
+            self.norms.clear()
+            self.held.clear()
+
+    def forget(self, ids: Container[int], grads: Container[int]) -> None:
+        """Forget what concerns these parameters and gradients (by id) only."""
+        self.calls = [call for call in self.calls if not all(id(p) in ids for p in call.params)]
+        self.held = [grad for grad in self.held if id(grad) not in grads]
+        left = {id(grad) for grad in self.held}
+        self.norms = {key: norm for key, norm in self.norms.items() if key in left}

@@ -1,0 +1,61 @@
+"""Starts the scribe: a separate process that owes the training nothing and leaves no child."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+
+from tuimon.feed.registry import RunInfo
+
+START_LIMIT_S = 20.0  # a cold import on a busy shared file system
+
+# One thread each: the scribe's numpy must not take cores from the training.
+_SINGLE_THREAD = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+
+
+def wants_scribe(environ: Mapping[str, str] = os.environ) -> bool:
+    """False when the user opted out with `TUIMON_SCRIBE=0`."""
+    return environ.get("TUIMON_SCRIBE", "1") != "0"
+
+
+def start_scribe(info: RunInfo, environ: Mapping[str, str] = os.environ) -> str:
+    """Start the scribe of a run and wait until its first process has handed over to its child.
+
+    Returns why there is no scribe, "" when there is one. Never raises.
+    """
+    child_environ = {**environ, **dict.fromkeys(_SINGLE_THREAD, "1")}
+    child_environ.pop("PYTHONSTARTUP", None)
+    log = info.path / "scribe.log"
+    try:
+        fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "tuimon.scribe", info.folder],
+                stdin=subprocess.DEVNULL,
+                stdout=fd,
+                stderr=fd,
+                close_fds=True,
+                start_new_session=True,
+                env=child_environ,
+                cwd="/",
+            )
+        finally:
+            os.close(fd)
+        code = process.wait(START_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(OSError):
+            process.kill()
+        process.wait()
+        return f"it did not start within {START_LIMIT_S:g} s"
+    except OSError as error:
+        return f"{type(error).__name__}: {error.strerror}"
+    return "" if code == 0 else f"it ended with code {code}; see {log}"

@@ -1,0 +1,112 @@
+"""Decides about requests in the control thread: what is impossible is refused with a reason.
+
+Runs no torch code and changes nothing of the training; accepted requests go to the gate.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuimon.model import commands
+from tuimon.model.records import CLIP_ON, CommandState
+from tuimon.train import clip
+
+if TYPE_CHECKING:
+    from tuimon.train.observer import Observer
+
+
+class Controls:
+    """Validates against the state the training will have when the queue has been worked off.
+
+    `_paused` and `_has_bound` are that projection; written under `_lock` by the control thread.
+    """
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._lock = threading.Lock()
+        self._paused = False
+        self._has_bound = False
+        self._stopping = False
+
+    def on_request(self, request: commands.Request) -> CommandState:
+        """Accept or refuse; every viewer sees the answer in the ring."""
+        with self._lock:
+            reason = self._problem(request.command)
+            if not reason:
+                self._project(request.command)
+        state = CommandState(
+            id=request.id,
+            command=request.command.title,
+            state="refused" if reason else "accepted",
+            by=request.by,
+            asked_at_s=request.asked_at_s,
+            step=self._observer.next_step(),
+            reason=reason,
+        )
+        self._observer.session.publish(state)
+        if not reason:
+            self._observer.gate.submit(request)
+        return state
+
+    def _problem(self, command: commands.Command) -> str:
+        info = self._observer.session.info
+        if reason := command.problem():
+            return reason
+        if info is not None and info.world_size > 1:
+            return f"the run has {info.world_size} ranks; commands work with one rank only so far"
+        if self._stopping:
+            return "the training has been told to stop"
+        if isinstance(command, commands.StepOnce) and not self._paused:
+            return "the training is not paused; pause it first"
+        if isinstance(command, commands.SetClip):
+            return self._clip_problem(command)
+        if isinstance(command, commands.Dump):
+            return self._dump_problem(command)
+        return ""
+
+    def _clip_problem(self, command: commands.SetClip) -> str:
+        if clip.total_norm is None or clip.multiply is None:
+            return (
+                "this version of torch has no separate clipping functions; torch 2.6 or newer does"
+            )
+        known = self._has_bound or self._observer.clipping.bound is not None
+        if command.mode == CLIP_ON and command.max_norm is None and not known:
+            return "no max_norm is known; name one: clip on --max-norm X"
+        return ""
+
+    def _dump_problem(self, command: commands.Dump) -> str:
+        table = self._observer.layers.table
+        known = [*table.names, *table.aliases]
+        for wanted in command.layers:
+            if not any(matches(name, wanted) for name in known):
+                return f"no layer {wanted[:100]!r}; names are as in the layer table"
+        folder = Path(command.directory)
+        try:
+            while not folder.exists() and folder != folder.parent:
+                folder = folder.parent
+            shutil.disk_usage(folder)
+        except OSError as error:
+            return f"{command.directory[:200]} cannot be used: {error.strerror}"
+        if not folder.is_dir():
+            return f"{folder} is not a folder"
+        return ""
+
+    def _project(self, command: commands.Command) -> None:
+        if isinstance(command, commands.Pause):
+            self._paused = True
+        elif isinstance(command, commands.Resume):
+            self._paused = False
+        elif isinstance(command, commands.Stop):
+            self._stopping = True
+        elif isinstance(command, commands.SetMaxNorm) or (
+            isinstance(command, commands.SetClip) and command.max_norm is not None
+        ):
+            self._has_bound = True
+
+
+def matches(name: str, wanted: str) -> bool:
+    """Whether `wanted` names this parameter, or a module above it; "" names everything."""
+    return name == wanted or not wanted or name.startswith(wanted + ".")

@@ -1,0 +1,229 @@
+"""The place before an update where the training thread carries out what viewers asked for.
+
+Waiting is `Event.wait` in short slices in the training thread, so that Ctrl-C and the user's own
+signal handlers work. The control thread only appends to the queue and sets the event.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from tuimon.model import commands
+from tuimon.model.records import CLIP_ON, PAUSED, RUNNING, CommandState
+from tuimon.train.boundary import Stop
+
+if TYPE_CHECKING:
+    from tuimon.train.observer import Observer
+    from tuimon.train.track import Track
+
+WAIT_SLICE_S = 0.2
+# Updates of other optimizers after which a pause no longer waits for the primary one.
+PATIENCE = 64
+
+
+class Gate:
+    """Executes queued commands; everything but `submit` belongs to the training thread.
+
+    Attributes:
+        busy: there is something to do at the next gate; the only thing looked at per step.
+    """
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._queue: deque[commands.Request] = deque()
+        self._wake = threading.Event()
+        self.busy = False
+        self.paused = False
+        self._wants_pause = False
+        self._steps_left = 0
+        self._stop: commands.Request | None = None
+        self._gates_since_stop = 0
+        self._others = 0
+
+    def submit(self, request: commands.Request) -> None:
+        """Queue an accepted request. Called by the control thread."""
+        self._queue.append(request)
+        self.busy = True
+        self._wake.set()
+
+    def at_gate(self, track: Track) -> float:
+        """Called before every update of a watched optimizer; returns the seconds it waited."""
+        self.busy = False  # before the queue is read: `submit` sets it again afterwards
+        primary = self._observer.primary in (None, track)
+        self._others = 0 if primary else self._others + 1
+        counts = primary or self._others > PATIENCE
+        self._carry_out(track)
+        waited_s = 0.0
+        if self._wants_pause and counts:
+            waited_s = self._wait(track)
+        if self._stop is not None and counts:
+            self._gates_since_stop += 1
+            if self._gates_since_stop > 1:
+                self._raise_stop()  # no training forward in between: there is no boundary to meet
+        if self._wants_pause or self._stop is not None:
+            self.busy = True
+        return waited_s
+
+    def at_boundary(self) -> None:
+        """Called where no graph is alive."""
+        if self._queue and isinstance(self._queue[0].command, commands.Stop):
+            self._stop = self._queue.popleft()
+        if self._stop is not None:
+            self._raise_stop()
+
+    def _wait(self, track: Track) -> float:
+        """Hold the training here until it may go on; returns the seconds it took."""
+        if self._steps_left > 0:
+            self._steps_left -= 1
+            return 0.0
+        session = self._observer.session
+        began_s = time.perf_counter()
+        self.paused = True
+        session.set_state(PAUSED)
+        try:
+            while self._wants_pause and self._steps_left == 0 and self._stop is None:
+                self._wake.wait(WAIT_SLICE_S)
+                self._wake.clear()
+                self._carry_out(track)
+            if self._steps_left > 0:
+                self._steps_left -= 1
+        finally:
+            self.paused = False
+            session.set_state(RUNNING)
+        return time.perf_counter() - began_s
+
+    def _carry_out(self, track: Track) -> None:
+        while self._queue:
+            request = self._queue.popleft()
+            try:
+                self._apply(request, track)
+            except Exception as error:
+                self._observer.boundary.failed("command", error)
+                self.refuse(request, f"it failed: {type(error).__name__}: {error}")
+
+    def _apply(self, request: commands.Request, track: Track) -> None:
+        command = request.command
+        if isinstance(command, commands.Pause):
+            self._pause(request)
+        elif isinstance(command, commands.Resume):
+            self._resume(request)
+        elif isinstance(command, commands.StepOnce):
+            self._step_once(request, command.count)
+        elif isinstance(command, commands.SetClip):
+            self._set_clip(request, command.mode, command.max_norm)
+        elif isinstance(command, commands.SetMaxNorm):
+            clipping = self._observer.clipping
+            old = clipping.max_norm
+            clipping.max_norm = command.max_norm
+            self.applied(request, "none" if old is None else f"{old:g}", f"{command.max_norm:g}")
+        elif isinstance(command, commands.Dump):
+            self._dump(request, command, track)
+        elif isinstance(command, commands.Stop):
+            self._stop = request
+            self._gates_since_stop = 0
+        else:
+            self.refuse(request, "this version does not know the command")
+
+    def _pause(self, request: commands.Request) -> None:
+        was = self._wants_pause and self._steps_left == 0
+        self._wants_pause = True
+        self._steps_left = 0
+        if was:
+            self.applied(request, "paused", "paused")
+            return
+        self.applied(request, "running", "paused")
+        self._event("pause", f"paused before update {self._observer.next_step()}", request)
+
+    def _resume(self, request: commands.Request) -> None:
+        if not self._wants_pause:
+            self.applied(request, "running", "running")
+            return
+        self._wants_pause = False
+        self._steps_left = 0
+        self.applied(request, "paused", "running")
+        self._event("resume", f"resumed at update {self._observer.next_step()}", request)
+
+    def _step_once(self, request: commands.Request, count: int) -> None:
+        if not self._wants_pause:
+            self.refuse(request, "the training is not paused")
+            return
+        self._steps_left += count
+        step = self._observer.next_step()
+        self.applied(request, f"paused at {step}", f"paused at {step + self._steps_left}")
+
+    def _set_clip(self, request: commands.Request, mode: str, max_norm: float | None) -> None:
+        clipping = self._observer.clipping
+        old = clipping.describe()
+        if mode == CLIP_ON:
+            bound = max_norm if max_norm is not None else clipping.bound
+            if bound is None:
+                self.refuse(request, "no max_norm is known; name one")
+                return
+            clipping.max_norm = bound
+        clipping.mode = mode
+        new = clipping.describe()
+        self.applied(request, old, new)
+        self._event("clip", f"clip {old} → {new}", request)
+
+    def _dump(self, request: commands.Request, command: commands.Dump, track: Track) -> None:
+        from tuimon.train.dump import write_dump
+
+        outcome = write_dump(
+            command.directory,
+            self._observer.dump_tensors(command.layers),
+            step=self._observer.next_step(),
+            note=self._observer.gradient_note(track),
+        )
+        if outcome.reason:
+            self.refuse(request, outcome.reason)
+            self._event("dump-failed", f"dump: {outcome.reason}", request, severity="warning")
+            return
+        self.applied(request, None, str(outcome.folder))
+        self._event("dump", f"{outcome.layers} layers dumped to {outcome.folder}", request)
+
+    def _raise_stop(self) -> None:
+        request, self._stop = self._stop, None
+        assert request is not None
+        self._wants_pause = False
+        self.applied(request, "running", "stopped")
+        self._event("stop", f"stopped by {request.by or 'a command'}", request, severity="warning")
+        raise Stop(f"stopped by tuimon at step {self._observer.next_step()}")
+
+    def applied(self, request: commands.Request, old: str | None, new: str | None) -> None:
+        """Publish that a command took effect now."""
+        self._publish(request, "applied", old=old, new=new)
+
+    def refuse(self, request: commands.Request, reason: str) -> None:
+        """Publish that an accepted command could not be carried out after all."""
+        self._publish(request, "refused", reason=reason)
+
+    def _publish(
+        self,
+        request: commands.Request,
+        state: str,
+        *,
+        old: str | None = None,
+        new: str | None = None,
+        reason: str = "",
+    ) -> None:
+        self._observer.session.publish(
+            CommandState(
+                id=request.id,
+                command=request.command.title,
+                state=state,
+                by=request.by,
+                asked_at_s=request.asked_at_s,
+                step=self._observer.next_step(),
+                old=old,
+                new=new,
+                reason=reason,
+            )
+        )
+
+    def _event(
+        self, kind: str, text: str, request: commands.Request, severity: str = "info"
+    ) -> None:
+        self._observer.session.event(kind, text, severity=severity, detail=f"by {request.by}")

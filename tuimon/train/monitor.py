@@ -1,0 +1,309 @@
+"""The public object: `watch` ties models and optimizers to the session of this process."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from torch import nn
+from torch.optim import Optimizer
+
+from tuimon.train.boundary import Stop as Stop
+from tuimon.train.boundary import say
+from tuimon.train.layers import alive
+from tuimon.train.observer import Observer
+from tuimon.train.session import Session, is_disabled, start_session
+from tuimon.train.taps.wiring import Wiring
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_wiring: Wiring | None = None  # one per process, for good: wrappers may outlive a monitor
+_monitors: list[Monitor] = []
+_discovered: Monitor | None = None
+
+
+class Monitor:
+    """What `watch` returns. An inert one does nothing and costs nothing.
+
+    All methods belong to the training thread; none raises anything but `Stop`.
+    """
+
+    def __init__(
+        self,
+        observer: Observer | None = None,
+        models: Iterable[nn.Module] = (),
+        optimizers: Iterable[Optimizer] = (),
+    ) -> None:
+        self._observer = observer
+        self._models = [weakref.ref(model) for model in models]
+        self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
+        self._closed = observer is None
+        self._last_batch: Any = None
+        self._registered: dict[str, Any] = {}
+
+    @property
+    def closed(self) -> bool:
+        """Whether this monitor has ended, or never began."""
+        return self._closed
+
+    def log(self, **scalars: Any) -> None:
+        """Publish numbers of your own, by step; a key may hold slashes (`**{"train/acc": x}`).
+
+        Tensors in host memory are read at once; those on a device are left out, because reading
+        them would make the device wait.
+        """
+        if self._observer is not None and not self._closed:
+            self._observer.log(scalars)
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Mark one iteration explicitly: its ends are the boundaries from now on."""
+        observer = self._observer
+        if observer is None or self._closed:
+            yield
+            return
+        observer.explicit = True
+        observer.reach_boundary()
+        yield
+        observer.reach_boundary()
+
+    def skip(self) -> bool:
+        """Whether this batch should be left out; False unless somebody asked for it."""
+        return False
+
+    def register_state(self, name: str, state: Any) -> None:
+        """Name an object with `state_dict` and `load_state_dict` that belongs to the training."""
+        self._registered[name] = state
+
+    @contextmanager
+    def detached(self) -> Iterator[None]:
+        """Everything off and all hooks away: for scripting, pickling or timing a model."""
+        observer = self._observer
+        if observer is None or self._closed:
+            yield
+            return
+        wiring = _wire(observer.session)
+        wiring.detach()
+        try:
+            yield
+        finally:
+            wiring.attach()
+
+    def forward(self, function: _Function) -> _Function:
+        """Pass `fn(batch) -> loss` through; its newest batch is kept for looking at it later."""
+
+        def kept(*args: Any, **kwargs: Any) -> Any:
+            if not self._closed:
+                self._last_batch = (args, kwargs)
+            return function(*args, **kwargs)
+
+        return kept  # type: ignore[return-value]
+
+    def close(self) -> None:
+        """Watch these objects no longer. Safe to call twice; also done at exit."""
+        if self._closed:
+            return
+        self._closed = True
+        self._last_batch = None
+        if self in _monitors:
+            _monitors.remove(self)
+        observer = self._observer
+        if observer is not None:
+            optimizers = [made for known in self._optimizers if (made := known()) is not None]
+            _wire(observer.session).release(alive(self._models), optimizers, last=not _monitors)
+
+    def holds(self, models: list[nn.Module], optimizers: list[Optimizer]) -> bool:
+        """Whether these are exactly the objects of this monitor."""
+        mine = [known() for known in self._optimizers]
+        return (
+            not self._closed
+            and list(map(id, alive(self._models))) == list(map(id, models))
+            and list(map(id, mine)) == list(map(id, optimizers))
+        )
+
+    def missing_from(self, models: Container[nn.Module]) -> list[nn.Module]:
+        """The models of this monitor that are not among `models`."""
+        return [model for model in alive(self._models) if model not in models]
+
+    def follow(self, models: Iterable[nn.Module], optimizers: Iterable[Optimizer]) -> None:
+        """Stand for these objects from now on."""
+        self._models = [weakref.ref(model) for model in models]
+        self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
+
+
+def watch(
+    model: nn.Module | Sequence[nn.Module],
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
+    scaler: Any = None,
+    scheduler: Any = None,
+    *,
+    name: str | None = None,
+    policy: str | None = None,
+    budget_frac: float = 0.005,
+    guard: str = "off",
+    check_every: int = 1,
+    snapshot_every: int = 0,
+    activations: Any = None,
+) -> Monitor:
+    """Watch a training; the loop stays as it is.
+
+    Args:
+        model: the module that the loop calls, or a list of them.
+        optimizer: one or a list; None takes every optimizer that updates parameters of `model`.
+        scaler: seen without being named; accepted for clarity.
+        scheduler: seen through the optimizer's learning rates; accepted for clarity.
+        name: of the run, when this call makes it.
+        policy: what to do about a step that is not finite: only "continue" so far.
+        budget_frac: share of a step that sampled extras may cost; there are none so far.
+        guard: protection of the weights against a non-finite step: only "off" so far.
+        check_every: measure gradients at every n-th update.
+        snapshot_every: must be 0 so far.
+        activations: must be None so far.
+
+    Returns:
+        The monitor of these objects: the same one for the same objects, an inert one under
+        `TUIMON_DISABLE=1`.
+
+    Raises:
+        ValueError: an argument asks for something that cannot be had.
+    """
+    models, optimizers = _listed(model, nn.Module), _listed(optimizer, Optimizer)
+    _check_objects(models, optimizers)
+    _check_options(policy, budget_frac, guard, check_every, snapshot_every, activations)
+    if is_disabled():
+        return Monitor()
+    optimizers = [_inner(each) for each in optimizers]
+    for monitor in _monitors:
+        if monitor.holds(models, optimizers):
+            return monitor
+    try:
+        session = start_session(name=name)
+        if not session.watched:
+            return Monitor()
+        wiring = _wire(session)
+        monitor = Monitor(wiring.observer, models, optimizers)
+        wiring.add(models, optimizers, check_every=check_every, adopt=not optimizers)
+    except Exception as error:
+        say(f"cannot watch ({type(error).__name__}: {error}); the training is not affected")
+        return Monitor()
+    _monitors.append(monitor)
+    return monitor
+
+
+def arm(
+    session: Session, *, on_unknown_optimizer: Callable[[Optimizer], Any] | None = None
+) -> None:
+    """Listen to the whole process, before anything is known to be watched. Never raises."""
+    if not session.watched:
+        return
+    try:
+        wiring = _wire(session)
+        wiring.keep_armed = True
+        if on_unknown_optimizer is not None:
+            wiring.discover_with(on_unknown_optimizer)
+    except Exception as error:
+        say(f"cannot listen to torch ({type(error).__name__}: {error}); training goes on unwatched")
+
+
+def watch_discovered(
+    models: Mapping[str, nn.Module] | Iterable[nn.Module],
+    optimizers: Iterable[Optimizer],
+    session: Session,
+    scaler: Any = None,
+    scheduler: Any = None,
+) -> Monitor:
+    """Watch what was found in an unmodified script; a later call replaces what is watched.
+
+    Args:
+        models: root modules, by the name they go by if that is known.
+        optimizers: all that are known.
+        session: what `start_session` returned.
+        scaler: seen without being named.
+        scheduler: seen without being named.
+    """
+    global _discovered
+    if not session.watched:
+        return Monitor()
+    try:
+        wiring = _wire(session)
+        if isinstance(models, Mapping):
+            named = {module: name for name, module in models.items()}
+        else:
+            named = dict.fromkeys(models, "")
+        listed = [_inner(each) for each in optimizers]
+        if _discovered is None or _discovered.closed:
+            _discovered = Monitor(wiring.observer, named, listed)
+            _monitors.append(_discovered)
+        elif _discovered.holds(list(named), listed):
+            return _discovered
+        else:
+            wiring.forget(_discovered.missing_from(named))
+            _discovered.follow(named, listed)
+        wiring.add(named, listed)
+        return _discovered
+    except Exception as error:
+        say(f"cannot watch ({type(error).__name__}: {error}); the training is not affected")
+        return Monitor()
+
+
+def _wire(session: Session) -> Wiring:
+    """The wiring of this process, tied to `session`."""
+    global _wiring
+    if _wiring is None:
+        _wiring = Wiring(Observer(session))
+        os.register_at_fork(after_in_child=_wiring.observer.become_inert)
+    _wiring.tie(session)
+    return _wiring
+
+
+def _listed(given: Any, kind: type) -> list[Any]:
+    if given is None:
+        return []
+    if isinstance(given, kind):
+        return [given]
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
+def _inner(optimizer: Optimizer) -> Optimizer:
+    """The optimizer inside Accelerate's wrapper, whose own hooks never fire."""
+    inner = getattr(optimizer, "optimizer", None)
+    if type(optimizer).__name__ == "AcceleratedOptimizer" and isinstance(inner, Optimizer):
+        return inner
+    return optimizer
+
+
+def _check_objects(models: list[Any], optimizers: list[Any]) -> None:
+    if not models:
+        raise ValueError("tuimon.watch: no model given")
+    for each in models:
+        if not isinstance(each, nn.Module):
+            raise ValueError(f"tuimon.watch: model is a {type(each).__name__}, not a torch module")
+    for each in optimizers:
+        if not isinstance(each, Optimizer):
+            name = type(each).__name__
+            raise ValueError(f"tuimon.watch: optimizer is a {name}, not a torch.optim.Optimizer")
+
+
+def _check_options(
+    policy: Any,
+    budget_frac: Any,
+    guard: Any,
+    check_every: Any,
+    snapshot_every: Any,
+    activations: Any,
+) -> None:
+    """One clear error for what cannot be had, instead of silence."""
+    if policy not in (None, "continue"):
+        raise ValueError(f"tuimon.watch: policy={policy!r} is not available; only 'continue' is")
+    if guard != "off":
+        raise ValueError(f"tuimon.watch: guard={guard!r} is not available; only 'off' is")
+    if snapshot_every != 0:
+        raise ValueError("tuimon.watch: snapshots are not available; snapshot_every must be 0")
+    if activations is not None:
+        raise ValueError("tuimon.watch: activation statistics are not available; leave None")
+    if not isinstance(check_every, int) or check_every < 1:
+        raise ValueError(f"tuimon.watch: check_every={check_every!r} must be an integer above 0")
+    if not isinstance(budget_frac, int | float) or not 0 < budget_frac <= 1:
+        raise ValueError(f"tuimon.watch: budget_frac={budget_frac!r} must lie in (0, 1]")

@@ -1,0 +1,303 @@
+"""One run of one process: its ring, its control socket and its end. Imports no torch.
+
+The training thread publishes; the control thread publishes answers. Nothing here raises into
+the training: a run that cannot be published goes on unwatched.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import platform
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from pathlib import Path
+
+import tuimon
+from tuimon.errors import TuimonError
+from tuimon.feed import paths, registry
+from tuimon.feed.channel import ControlServer
+from tuimon.feed.codec import encode
+from tuimon.feed.registry import RunInfo
+from tuimon.feed.ring import RingWriter
+from tuimon.model.commands import Request
+from tuimon.model.records import (
+    ENDED,
+    FORMAT_VERSION,
+    RUNNING,
+    CommandState,
+    Event,
+    Goodbye,
+    Hello,
+    Record,
+    RingLost,
+)
+from tuimon.model.text import plain
+from tuimon.train.attendant import start_scribe, wants_scribe
+from tuimon.train.boundary import Stop, say
+
+REPEAT_S = 5.0  # how often records that a late reader needs are published again
+CAPABILITIES = ["pause", "step", "clip", "dump", "stop"]
+
+_current: Session | None = None
+_start_lock = threading.Lock()  # start_session may be called from any user thread
+
+
+class Session:
+    """What a process publishes. Without a run (`info` is None) every method does nothing.
+
+    `_kept` is written by the training thread only; the ring has a lock of its own.
+    """
+
+    def __init__(self, info: RunInfo | None = None, ring: RingWriter | None = None) -> None:
+        self.info = info
+        self.finished = False
+        self.step: int | None = None
+        self.started_s = time.monotonic()
+        self._ring = ring
+        self._pid = os.getpid()
+        self._state = RUNNING
+        self._server: ControlServer | None = None
+        self._kept: dict[str, bytes] = {}
+        self._repeat_at_s = self.started_s + REPEAT_S
+        self._lost_said = 0
+        self._at_finish: list[Callable[[], None]] = []
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody could be looking: there is a ring and the run has not ended."""
+        return self._ring is not None and not self.finished and os.getpid() == self._pid
+
+    def publish(self, record: Record) -> None:
+        """Append one record to the ring. Safe from any thread; never raises, never waits."""
+        ring = self._ring
+        if ring is None or self.finished:
+            return
+        with contextlib.suppress(Exception):
+            ring.publish(encode(record))
+
+    def event(self, kind: str, text: str, *, severity: str = "info", detail: str = "") -> None:
+        """Publish a line for the event log."""
+        self.publish(
+            Event(
+                step=self.step,
+                time_s=time.time(),
+                severity=severity,
+                kind=kind,
+                text=plain(text),
+                detail=plain(detail),
+            )
+        )
+
+    def keep(self, slot: str, record: Record) -> None:
+        """Publish now and again every few seconds: the ring forgets, a late reader must not."""
+        ring = self._ring
+        if ring is None or self.finished:
+            return
+        with contextlib.suppress(Exception):
+            payload = encode(record)
+            self._kept[slot] = payload
+            ring.publish(payload)
+
+    def advance(self, step: int, now_s: float) -> None:
+        """Note the newest step of the primary optimizer; repeats what late readers need."""
+        ring = self._ring
+        if ring is None or self.finished:
+            return
+        self.step = step
+        ring.set_state(self._state, step)
+        if now_s >= self._repeat_at_s:
+            self._repeat_at_s = now_s + REPEAT_S
+            self._repeat(ring)
+
+    def set_state(self, state: int) -> None:
+        """Change the state word in the ring's header."""
+        self._state = state
+        if self._ring is not None and not self.finished:
+            self._ring.set_state(state, self.step)
+
+    def count_lost(self, count: int, reason: str) -> None:
+        """Publish how many records or samples were lost, with the reason."""
+        if count > 0:
+            self.publish(RingLost(count=count, reason=reason))
+
+    def listen(self, on_request: Callable[[Request], CommandState]) -> None:
+        """Open the control socket; without one the run can be watched, but not be changed."""
+        if self.info is None or self._server is not None or not self.watched:
+            return
+        server = ControlServer(self.info.control, on_request)
+        try:
+            server.start()
+        except OSError as error:
+            say(f"no control socket ({error.strerror}); the run can be watched, not changed")
+            return
+        self._server = server
+
+    def before_finish(self, action: Callable[[], None]) -> None:
+        """Register what must be published before the run ends."""
+        self._at_finish.append(action)
+
+    def finish(self, kind: str, *, code: int | None = None, detail: str = "") -> None:
+        """Say goodbye and close everything; the first call wins. Never raises."""
+        if self.finished or os.getpid() != self._pid:
+            return
+        for action in self._at_finish:
+            with contextlib.suppress(Exception):
+                action()
+        with contextlib.suppress(Exception):
+            if self._server is not None:
+                self._server.close()
+        ring = self._ring
+        if ring is not None:
+            with contextlib.suppress(Exception):
+                self._report_lost(ring)
+                self.publish(
+                    Goodbye(
+                        kind=kind,
+                        code=code,
+                        detail=plain(detail),
+                        step=self.step,
+                        time_s=time.time(),
+                    )
+                )
+                ring.set_state(ENDED, self.step)
+                ring.close()
+        self.finished = True
+
+    def _repeat(self, ring: RingWriter) -> None:
+        with contextlib.suppress(Exception):
+            for payload in self._kept.values():
+                ring.publish(payload)
+            self._report_lost(ring)
+
+    def _report_lost(self, ring: RingWriter) -> None:
+        dropped = ring.dropped
+        self.count_lost(dropped - self._lost_said, "too large for the ring")
+        self._lost_said = dropped
+
+
+def current_session() -> Session | None:
+    """The session of this process; None before there is one, and in a forked child."""
+    session = _current
+    return session if session is not None and session._pid == os.getpid() else None
+
+
+def is_disabled(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether the user switched tuimon off with `TUIMON_DISABLE=1`."""
+    return environ.get("TUIMON_DISABLE", "0") not in ("", "0")
+
+
+def start_session(
+    *,
+    name: str | None = None,
+    argv: list[str] | None = None,
+    report: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Session:
+    """Make the run of this process and start its scribe; never raises.
+
+    Returns the session there is, if there is a live one. When no folder can hold a run, one line
+    on stderr says so and the session is unwatched.
+    """
+    global _current
+    with _start_lock:
+        session = current_session()
+        if session is not None and not session.finished:
+            return session
+        session = Session() if is_disabled(environ) else _new_session(name, argv, report, environ)
+        _current = session
+        return session
+
+
+def _new_session(
+    name: str | None,
+    argv: list[str] | None,
+    report: str | None,
+    environ: Mapping[str, str],
+) -> Session:
+    argv = list(sys.argv if argv is None else argv)
+    rank, world_size = _rank(environ)
+    try:
+        info = registry.create_run(
+            name=name or Path(argv[0] if argv else "").name or "python",
+            argv=argv,
+            versions=_versions(),
+            rank=rank,
+            world_size=world_size,
+            report=report,
+            environ=environ,
+        )
+        local_ranks = _positive(environ.get("LOCAL_WORLD_SIZE"), 1)
+        ring = RingWriter.create(
+            info.ring(),
+            paths.ring_bytes(info.path, local_ranks),
+            start_ticks=info.ranks[0].start_ticks,
+        )
+    except TuimonError as error:
+        say(f"{error}; the training goes on unwatched")
+        return Session()
+    except Exception as error:
+        say(f"no run can be made ({type(error).__name__}: {error}); the training goes on unwatched")
+        return Session()
+    session = Session(info, ring)
+    session.keep("hello", _hello(info))
+    atexit.register(_finish_at_exit, session)
+    say(f"this is run {info.id}; watch it with: tuimon attach {info.id}")
+    if wants_scribe(environ) and (reason := start_scribe(info, environ)):
+        say(f"no scribe ({reason}); live view only, no history and no report")
+    return session
+
+
+def _hello(info: RunInfo) -> Hello:
+    return Hello(
+        format_version=FORMAT_VERSION,
+        run_id=info.id,
+        name=info.name,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        rank=info.ranks[0].rank,
+        world_size=info.world_size,
+        started_at_s=info.started_at_s,
+        argv=info.argv,
+        versions=info.versions,
+        capabilities=CAPABILITIES,
+    )
+
+
+def _versions() -> dict[str, str]:
+    versions = {"tuimon": tuimon.__version__, "python": platform.python_version()}
+    torch = sys.modules.get("torch")
+    found = getattr(torch, "__version__", None)
+    if found is None:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found = metadata.version("torch")
+    if found is not None:
+        versions["torch"] = str(found)
+    return versions
+
+
+def _rank(environ: Mapping[str, str]) -> tuple[int, int]:
+    """(rank, world size) as torchrun tells its children."""
+    world_size = _positive(environ.get("WORLD_SIZE"), 1)
+    rank = environ.get("RANK", "0")
+    return (int(rank) if rank.isdecimal() else 0), world_size
+
+
+def _positive(text: str | None, default: int) -> int:
+    return int(text) if text is not None and text.isdecimal() and int(text) > 0 else default
+
+
+def _finish_at_exit(session: Session) -> None:
+    """The end of a script that called `watch` itself: what the interpreter remembers of it."""
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if error is None:
+        session.finish("ok")
+    elif isinstance(error, Stop):
+        session.finish("stopped", detail=str(error))
+    else:
+        session.finish("exception", detail=f"{type(error).__name__}: {error}")

@@ -1,0 +1,96 @@
+"""Listens to the script's own gradient clipping, and changes its bound when asked to.
+
+The two inner functions are looked up in their module at every call, so wrapping them there
+catches every importer of `clip_grad_norm_`, however early.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.utils.clip_grad as torch_clip
+
+from tuimon.train import clip
+from tuimon.train.account import ClipCall
+from tuimon.train.taps.patches import Patches
+
+if TYPE_CHECKING:
+    from tuimon.train.observer import Observer
+
+
+class ClipTap:
+    """Keeps per-tensor norms before the multiplication, and decides about its bound."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        guard = observer.boundary.guard
+        self._spy = guard("clipping", self._spying)
+        self._decide = guard("clipping", self._on_multiply)
+
+    def install(self, patches: Patches) -> None:
+        """Wrap the inner functions and their public names."""
+        if clip.total_norm is None or clip.multiply is None:
+            return
+        patches.install(torch_clip, "_get_total_norm", self._wrap_norm)
+        patches.install(torch_clip, "_clip_grads_with_norm_", self._wrap_multiply)
+        patches.install(torch.nn.utils, "get_total_norm", self._wrap_norm)
+        patches.install(torch.nn.utils, "clip_grads_with_norm_", self._wrap_multiply)
+
+    def _wrap_norm(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def total_norm(*args: Any, **kwargs: Any) -> Any:
+            with self._spy() or nullcontext():
+                return original(*args, **kwargs)
+
+        return total_norm
+
+    def _spying(self) -> Any:
+        observer = self._observer
+        if not observer.listening or get_ident() != observer.thread:
+            return None
+        clips = observer.clips
+        return clip.spying(clips.norms, clips.held, observer.thread)
+
+    def _wrap_multiply(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def multiply(
+            parameters: Any, max_norm: Any, total_norm: Any, foreach: bool | None = None
+        ) -> Any:
+            # A generator can be walked once only, and torch walks it too.
+            if not isinstance(parameters, torch.Tensor | list | tuple):
+                parameters = list(parameters)
+            decision = self._decide(parameters, max_norm, total_norm)
+            if decision is None:
+                return original(parameters, max_norm, total_norm, foreach)
+            suppressed, bound = decision
+            return None if suppressed else original(parameters, bound, total_norm, foreach)
+
+        return multiply
+
+    def _on_multiply(self, parameters: Any, max_norm: Any, total_norm: Any) -> Any:
+        """(suppress?, bound) of a clipping of watched parameters; None to leave it alone."""
+        began_s = time.perf_counter()
+        observer = self._observer
+        if not observer.listening or get_ident() != observer.thread:
+            return None
+        params = [parameters] if isinstance(parameters, torch.Tensor) else parameters
+        call = ClipCall(params, None)
+        if not any(call.touches(track.plan.ids) for track in observer.tracks.values()):
+            return None
+        users = float(max_norm)
+        clipping = observer.clipping
+        if math.isfinite(users):
+            clipping.seen_max_norm = users
+        bound = clipping.effective(users)
+        call.max_norm = bound
+        if bound is not None:
+            if total_norm.device.type == "cpu":
+                call.factor = clip.factor(bound, float(total_norm))
+            clip.measure_missing(params, observer.clips.norms, observer.clips.held)
+        observer.clips.calls.append(call)
+        observer.spent(began_s)
+        return bound is None, max_norm if bound == users else bound

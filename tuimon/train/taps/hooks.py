@@ -1,0 +1,165 @@
+"""Hook objects on the user's own instances: optimizer before and after a step, root forward.
+
+A copied or pickled object must work where tuimon is not installed and report nothing, so a hook
+copies and pickles to an inert callable made of builtins.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from tuimon.train.track import Track, wrap_closure
+
+if TYPE_CHECKING:
+    from tuimon.train.observer import Observer
+
+_graph_task = torch._C._current_graph_task_id
+_interpreters = torch._C._functorch.peek_interpreter_stack
+
+
+def is_capturing() -> bool:
+    """Whether a CUDA graph is being recorded on the current stream."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return False
+    return torch.cuda.is_current_stream_capturing()
+
+
+class _Hook:
+    """Base of hook objects."""
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return functools.partial(dict.get, {})
+
+    def __reduce__(self) -> Any:
+        # As a forward pre-hook this returns the arguments it was given.
+        return functools.partial, (dict.get, {})
+
+
+class BeforeStep(_Hook):
+    """Optimizer step pre-hook of one track."""
+
+    def __init__(self, track: Track, observer: Observer) -> None:
+        self._track = track
+        self._observer = observer
+        self._body = observer.boundary.guard("optimizer", self._before)
+        self._look = observer.boundary.guard("gradients", track.look)
+
+    def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        return self._body(optimizer, args, kwargs)
+
+    def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        observer, track = self._observer, self._track
+        if not observer.listening or is_capturing() or _graph_task() != -1:
+            return None
+        began_s = time.perf_counter()
+        if observer.current is not None:
+            if observer.is_nested():
+                observer.nested += 1
+                return None
+            observer.nested = 0
+        observer.current = track
+        observer.thread = get_ident()
+        changed = None
+        if observer.scaling is not track:
+            track.enter()
+            changed = self._watch_closure(args, kwargs)
+            if changed is None:
+                self._look(_grad_scale(optimizer))
+        observer.spent(began_s)
+        track.began()
+        return changed
+
+    def _watch_closure(self, args: Any, kwargs: Any) -> Any:
+        """New arguments whose closure is followed by a look at the gradients; None without one."""
+        if callable(kwargs.get("closure")):
+            closure = wrap_closure(kwargs["closure"], self._look)
+            return args, {**kwargs, "closure": closure}
+        if len(args) > 1 and callable(args[1]):
+            return (args[0], wrap_closure(args[1], self._look), *args[2:]), kwargs
+        return None
+
+
+class AfterStep(_Hook):
+    """Optimizer step post-hook of one track."""
+
+    def __init__(self, track: Track, observer: Observer) -> None:
+        self._track = track
+        self._observer = observer
+        self._body = observer.boundary.guard("optimizer", self._after)
+
+    def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._body()
+
+    def _after(self) -> None:
+        observer, track = self._observer, self._track
+        if observer.nested > 0:
+            observer.nested -= 1
+            return
+        if observer.current is not track:
+            return
+        track.ended()
+        began_s = time.perf_counter()
+        observer.current = None
+        if observer.scaling is not track:
+            track.finish()
+        observer.spent(began_s)
+
+
+class BeforeForward(_Hook):
+    """Forward pre-hook of a root module: the boundary, and the beginning of a forward."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._body = observer.boundary.guard("forward", self._before)
+
+    def __call__(self, module: nn.Module, args: Any) -> None:
+        # First, and alone: traced into a compiled region this must stay free of effects.
+        if torch.compiler.is_compiling():
+            return
+        self._body(module)
+
+    def _before(self, module: nn.Module) -> None:
+        observer = self._observer
+        if observer.detached or get_ident() != observer.thread:
+            return
+        times = observer.times
+        if not (module.training and torch.is_grad_enabled()):
+            times.fetched_s = None
+            return
+        # Checkpointing runs forwards inside backward, functorch under its own interpreters.
+        if _graph_task() != -1 or _interpreters() is not None or is_capturing():
+            return
+        if observer.gate.busy and not observer.explicit and observer.current is None:
+            observer.reach_boundary()
+        if times.fetched_s is not None:
+            times.data_s = (times.data_s or 0.0) + times.fetched_s
+            times.fetched_s = None
+        if times.forward_began_s is None:
+            times.forward_began_s = time.perf_counter()
+
+
+def hook_optimizer(track: Track, observer: Observer) -> None:
+    """Put both step hooks on the optimizer of a track."""
+    optimizer = track.optimizer
+    assert optimizer is not None
+    track.attach(
+        [
+            optimizer.register_step_pre_hook(BeforeStep(track, observer)),
+            optimizer.register_step_post_hook(AfterStep(track, observer)),
+        ]
+    )
+
+
+def _grad_scale(optimizer: Optimizer) -> float | None:
+    """The scale that a fused optimizer will take out of the gradients itself."""
+    scale = getattr(optimizer, "grad_scale", None)
+    if isinstance(scale, torch.Tensor) and scale.device.type == "cpu":
+        return float(scale)
+    return None

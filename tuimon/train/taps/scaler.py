@@ -1,0 +1,154 @@
+"""Listens to `GradScaler`: the loss it scales, the updates it skips, the scale it changes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.amp.grad_scaler import GradScaler, OptState
+
+from tuimon.model.records import CLIP_ON
+from tuimon.model.units import number
+from tuimon.train.taps.hooks import is_capturing
+from tuimon.train.taps.loss import LossTap
+from tuimon.train.taps.patches import Patches
+from tuimon.train.track import Track
+
+if TYPE_CHECKING:
+    from tuimon.train.observer import Observer
+
+
+class ScalerTap:
+    """Wraps the methods at class level, so that every scaler of the process is seen."""
+
+    def __init__(self, observer: Observer, losses: LossTap) -> None:
+        self._observer = observer
+        guard = observer.boundary.guard
+        self._scaled = guard("loss scale", losses.remember_scaled)
+        self._before_step = guard("loss scale", self._on_step)
+        self._look = guard("gradients", self._on_gradients)
+        self._after_step = guard("loss scale", self._on_stepped)
+        self._updated = guard("loss scale", self._on_update)
+
+    def install(self, patches: Patches) -> None:
+        """Wrap `scale`, `step` and `update`, also where a subclass has its own."""
+        for owner in (GradScaler, torch.cuda.amp.GradScaler):
+            patches.install(owner, "scale", self._wrap_scale)
+            patches.install(owner, "step", self._wrap_step)
+            patches.install(owner, "update", self._wrap_update)
+
+    def _wrap_scale(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        observer = self._observer
+
+        def scale(scaler: Any, outputs: Any) -> Any:
+            scaled = original(scaler, outputs)
+            if observer.listening and scaler.is_enabled():
+                self._scaled(outputs, scaled)
+            return scaled
+
+        return scale
+
+    def _wrap_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        observer = self._observer
+
+        def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            if not observer.listening or observer.scaling is not None:
+                return original(scaler, optimizer, *args, **kwargs)
+            track = self._before_step(scaler, optimizer)
+            if track is None:
+                return original(scaler, optimizer, *args, **kwargs)
+            try:
+                self._look(scaler, optimizer, track)
+                result = original(scaler, optimizer, *args, **kwargs)
+                self._after_step(scaler, optimizer, track)
+            finally:
+                observer.scaling = None
+            return result
+
+        return step
+
+    def _wrap_update(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        observer = self._observer
+
+        def update(scaler: Any, *args: Any, **kwargs: Any) -> Any:
+            old = host_scale(scaler) if observer.listening else None
+            result = original(scaler, *args, **kwargs)
+            if old is not None:
+                self._updated(old, host_scale(scaler))
+            return result
+
+        return update
+
+    def _on_step(self, scaler: Any, optimizer: Any) -> Track | None:
+        """The gate; None where this is not an update of a watched optimizer."""
+        observer = self._observer
+        if not scaler.is_enabled() or is_capturing():
+            return None
+        began_s = time.perf_counter()
+        track = observer.track_of(optimizer)
+        if track is None:
+            return None
+        if scaler not in observer.scalers:
+            observer.scalers.add(scaler)
+            observer.publish_facts()
+        observer.scaling = track
+        try:
+            track.enter()
+        except BaseException:
+            observer.scaling = None
+            raise
+        observer.spent(began_s)
+        return track
+
+    def _on_gradients(self, scaler: Any, optimizer: Any, track: Track) -> None:
+        """Statistics before the scaler acts; gradients may still carry the scale."""
+        observer = self._observer
+        began_s = time.perf_counter()
+        ready = _stage(scaler, optimizer) is OptState.READY
+        clipped = any(call.touches(track.plan.ids) for call in observer.clips.calls)
+        if ready and observer.clipping.mode == CLIP_ON and not clipped:
+            scaler.unscale_(optimizer)
+            ready = False
+        track.look(host_scale(scaler) if ready else None)
+        observer.spent(began_s)
+
+    def _on_stepped(self, scaler: Any, optimizer: Any, track: Track) -> None:
+        """A step is skipped when the optimizer did not run, or ran and found an Inf."""
+        began_s = time.perf_counter()
+        found = _found_inf(scaler, optimizer)
+        track.finish(
+            loss_scale=host_scale(scaler),
+            found_inf=found,
+            skipped=bool(found) or not track.updated,
+        )
+        self._observer.spent(began_s)
+
+    def _on_update(self, old: float, new: float | None) -> None:
+        if new is None or new == old:
+            return
+        text = f"loss scale {number(old)} → {number(new)}"
+        self._observer.session.event("amp-scale", text)
+
+
+def host_scale(scaler: Any) -> float | None:
+    """The scale in force when it lies in host memory."""
+    scale = getattr(scaler, "_scale", None)
+    if isinstance(scale, torch.Tensor) and scale.device.type == "cpu":
+        return float(scale)
+    return None
+
+
+def _stage(scaler: Any, optimizer: Any) -> Any:
+    # A look-up must not create the entry that the scaler counts on being absent.
+    state = scaler._per_optimizer_states.get(id(optimizer))
+    return OptState.READY if state is None else state["stage"]
+
+
+def _found_inf(scaler: Any, optimizer: Any) -> bool | None:
+    state = scaler._per_optimizer_states.get(id(optimizer))
+    found = list(state["found_inf_per_device"].values()) if state is not None else []
+    if not found or any(flag.device.type != "cpu" for flag in found):
+        return None
+    return any(float(flag) != 0.0 for flag in found)

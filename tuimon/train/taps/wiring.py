@@ -1,0 +1,152 @@
+"""Connects an observer to torch and disconnects it: process-wide wrappers and instance hooks."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from tuimon.train.layers import alive
+from tuimon.train.observer import Observer
+from tuimon.train.session import Session
+from tuimon.train.taps.clipping import ClipTap
+from tuimon.train.taps.hooks import BeforeForward, hook_optimizer
+from tuimon.train.taps.loader import LoaderTap
+from tuimon.train.taps.loss import LossTap
+from tuimon.train.taps.patches import Patches
+from tuimon.train.taps.scaler import ScalerTap
+
+
+class Wiring:
+    """Owns the wrappers and the hooks of the process. Used by the training thread only.
+
+    Attributes:
+        keep_armed: the wrappers stay although no monitor is left.
+    """
+
+    def __init__(self, observer: Observer) -> None:
+        self.observer = observer
+        self.keep_armed = False
+        self._patches = Patches()
+        self._forwards: dict[int, tuple[weakref.ref[nn.Module], Any]] = {}
+        self._global_hook: Any = None
+        self._adopts = False
+        self._asked: weakref.WeakSet[Optimizer] = weakref.WeakSet()
+        losses = LossTap(observer)
+        self._taps = (losses, ClipTap(observer), ScalerTap(observer, losses), LoaderTap(observer))
+        self._unknown = observer.boundary.guard("discovery", self._on_unknown)
+        self._discover: Callable[[Optimizer], Any] | None = None
+
+    def tie(self, session: Session) -> None:
+        """Publish to `session` from now on, with every wrapper in place."""
+        observer = self.observer
+        if observer.session is not session:
+            observer.start_over(session)
+        session.listen(observer.controls.on_request)
+        self._install()
+
+    def discover_with(self, discover: Callable[[Optimizer], Any]) -> None:
+        """Ask `discover` about optimizers that nobody watches."""
+        self._discover = discover
+        self._listen_globally()
+
+    def add(
+        self,
+        models: Mapping[nn.Module, str] | Iterable[nn.Module],
+        optimizers: Iterable[Optimizer],
+        *,
+        check_every: int = 1,
+        adopt: bool = False,
+    ) -> None:
+        """Watch more objects; `adopt` takes any optimizer that updates watched models."""
+        self.observer.add(models, optimizers, check_every)
+        if adopt:
+            self._adopts = True
+            self._listen_globally()
+        self._hook_all()
+
+    def forget(self, models: Iterable[nn.Module]) -> None:
+        """Take these models out again."""
+        listed = list(models)
+        self._unhook(listed)
+        self.observer.drop(listed, ())
+
+    def release(self, models: list[nn.Module], optimizers: list[Optimizer], *, last: bool) -> None:
+        """Watch these no longer; with the last monitor everything of ours leaves torch."""
+        self._unhook(models)
+        self.observer.drop(models, optimizers)
+        if last and not self.keep_armed:
+            self._adopts = False
+            for track in list(self.observer.tracks.values()):
+                track.close()
+            self.observer.tracks.clear()
+            self._unhook(alive(self.observer.models))
+            self._remove()
+
+    def detach(self) -> None:
+        """Everything off and away; `attach` brings it back."""
+        self.observer.detached = True
+        for track in self.observer.tracks.values():
+            track.close()
+        self._unhook(alive(self.observer.models))
+        self._remove()
+
+    def attach(self) -> None:
+        """After `detach`: everything as before."""
+        self.observer.detached = False
+        self._install()
+        if self._adopts or self._discover is not None:
+            self._listen_globally()
+        self._hook_all()
+
+    def _install(self) -> None:
+        for tap in self._taps:
+            tap.install(self._patches)
+        self.observer.on_unknown = self._unknown
+
+    def _remove(self) -> None:
+        self._patches.remove_all()
+        if self._global_hook is not None:
+            self._global_hook.remove()
+            self._global_hook = None
+
+    def _hook_all(self) -> None:
+        observer = self.observer
+        for track in observer.tracks.values():
+            if not track.attached and track.optimizer is not None:
+                hook_optimizer(track, observer)
+        for model in alive(observer.models):
+            known = self._forwards.get(id(model))
+            if known is None or known[0]() is not model:
+                handle = model.register_forward_pre_hook(BeforeForward(observer))
+                self._forwards[id(model)] = (weakref.ref(model), handle)
+
+    def _unhook(self, models: Iterable[nn.Module]) -> None:
+        for model in models:
+            known = self._forwards.pop(id(model), None)
+            if known is not None and known[0]() is model:
+                known[1].remove()
+
+    def _listen_globally(self) -> None:
+        if self._global_hook is None:
+            # A plain function: torch keeps it in a global table that nobody copies.
+            observer = self.observer
+
+            def before_any_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+                if observer.listening:
+                    observer.ask_about(optimizer)
+
+            self._global_hook = register_optimizer_step_pre_hook(before_any_step)
+
+    def _on_unknown(self, optimizer: Optimizer) -> None:
+        if optimizer in self._asked:
+            return
+        if self._adopts and self.observer.updates_watched(optimizer):
+            self.add((), [optimizer])
+            return
+        if self._discover is None or self._discover(optimizer) is not False:
+            self._asked.add(optimizer)
