@@ -301,11 +301,11 @@ class FakeSession:
     def tick(self) -> Frame:
         return self.current
 
-    def send(self, command: AnyCommand) -> str:
+    def send(self, command: AnyCommand) -> CommandState:
         self.sent.append(command)
         state = CommandState(f"id{len(self.sent)}", command.title, "accepted")
         self.current = replace(self.current, commands=(*self.current.commands, state))
-        return state.id
+        return state
 
     def close(self) -> None:
         self.closed = True

@@ -6,11 +6,11 @@ import asyncio
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from textual import events
 from textual.app import App
-from textual.binding import BindingType
+from textual.screen import Screen
 
 from tuimon.errors import TuimonError
 from tuimon.model.commands import AnyCommand, SetClip
@@ -59,12 +59,15 @@ class ViewerOptions:
     dump_folder: Callable[[Frame], str] = lambda frame: f"/tmp/tuimon-dump-{frame.pid}"
 
 
+class Picture(Screen[None], inherit_bindings=False):
+    """The screen that holds the panes; tab and escape are the table's, not Textual's."""
+
+
 class TuimonApp(App[None]):
     """Composition and delegation only: panels draw, `choices` and `reach` decide."""
 
     AUTO_FOCUS = None
     ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = []
     CSS = "Screen { layout: vertical; overflow: hidden; }"
 
     def __init__(
@@ -95,6 +98,10 @@ class TuimonApp(App[None]):
             self.bind(key, f"do('{action.id}')", description=action.description)
 
     # -- life ------------------------------------------------------------
+
+    def get_default_screen(self) -> Screen[None]:
+        """The one screen below all dialogs."""
+        return Picture()
 
     def on_mount(self) -> None:
         """First picture, then one tick for everything."""
@@ -217,6 +224,8 @@ class TuimonApp(App[None]):
             choice(scene, self.boxes)
             if name == "theme":
                 self._paint_background()
+            elif name == "freeze":
+                self._take(self._live)
         elif name == "quit":
             self.exit()
             return
