@@ -238,7 +238,7 @@ class ExceptionRaised(Detector):
 
 
 def _found_before_update(record: Step) -> bool:
-    """Whether the weights were bad before this update; a bad loss says so where both was checked."""
+    """Whether the weights were bad before this update; where both was checked, the loss tells."""
     if record.weights_checked == "both":
         return record.loss is not None and not math.isfinite(record.loss)
     return record.weights_checked != "after"
