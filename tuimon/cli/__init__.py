@@ -37,7 +37,8 @@ def status_of(argv: list[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
     except click.ClickException as error:
-        complain(f"{error.format_message().rstrip('.')}; see `{_command_path(error)} --help`")
+        message = " ".join(error.format_message().split()).rstrip(".")
+        complain(f"{message}; see `{_command_path(error)} --help`")
         return EXIT_USAGE
     except BrokenPipeError:
         # Whoever read our output has seen enough; the interpreter must not flush into the pipe.

@@ -32,8 +32,6 @@ def become_the_training(argv: Sequence[str], *, name: str | None, report: str | 
     Raises:
         CannotStart: the report has no place, or the interpreter cannot be executed.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
     words = launch_words(argv, name=name, report=report)
     try:
         os.execv(words[0], words)

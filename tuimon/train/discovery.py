@@ -250,6 +250,17 @@ def _callable_roots(top: Module, related: dict[int, Module]) -> Iterable[Module]
             yield module
 
 
+def by_variable(roots: list[Module]) -> dict[str, Module]:
+    """Several roots by the script's own variables; empty unless each has one at module level.
+
+    Local variables are left alone: looking at a frame's would keep what they hold alive.
+    """
+    script = vars(sys.modules["__main__"])
+    variables = {id(value): name for name, value in reversed(list(script.items()))}
+    named = {variables.get(id(root), ""): root for root in roots}
+    return {} if len(roots) < 2 or "" in named or len(named) < len(roots) else named
+
+
 def _alive(references: Iterable[weakref.ref[_Thing]]) -> list[_Thing]:
     return [thing for reference in references if (thing := reference()) is not None]
 

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
-from types import CodeType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from tuimon.errors import CannotStart
@@ -65,10 +65,20 @@ class Script:
         Raises:
             CannotStart: the package was found, but not the module in it.
         """
+        # Recursion that just fits under python must fit above our own frames as well.
+        ours = _depth(sys._getframe()) + (1 if self.target.is_module else 2)
+        sys.setrecursionlimit(sys.getrecursionlimit() + ours)
         if self.target.is_module:
             run_module(self.target)
         else:
             run_file(self.target, self._path, self._code)
+
+
+def _depth(frame: FrameType | None) -> int:
+    count = 0
+    while frame is not None:
+        frame, count = frame.f_back, count + 1
+    return count
 
 
 def run_file(target: Target, path: str, code: CodeType) -> None:
@@ -172,6 +182,8 @@ def _compiled(path: str, source: bytes) -> CodeType:
     A script that does not compile is left to the interpreter, which says it in its own words.
     """
     try:
+        # `compile` lets wrong bytes in comments pass; the interpreter does not.
+        importlib.util.decode_source(source)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             compile(source, path, "exec", dont_inherit=True)

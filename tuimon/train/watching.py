@@ -19,14 +19,12 @@ from tuimon.errors import CannotStart
 from tuimon.model.text import plain
 from tuimon.train import script, tracebacks
 from tuimon.train.boundary import Stop, say
+from tuimon.train.discovery import Discovery, TorchArrival, by_variable
+from tuimon.train.session import Session, start_session
 
 if TYPE_CHECKING:
     from torch.nn import Module
     from torch.optim import Optimizer
-
-    from tuimon.train.discovery import Discovery
-    from tuimon.train.session import Session
-
 REPORT_WAIT_S = (
     10.0  # bound of design: a report that is not there by then is the scribe's to finish
 )
@@ -65,9 +63,6 @@ class Watching:
         os.close(fd)
 
     def _start(self) -> None:
-        from tuimon.train.discovery import TorchArrival
-        from tuimon.train.session import start_session
-
         argv = self._target.argv
         self._session = start_session(name=self._name, argv=argv, report=self._report)
         # Registered last before the script's own, so it runs after all of them.
@@ -76,7 +71,6 @@ class Watching:
             TorchArrival(lambda: self._unfailing(self._torch_arrived)).watch()
 
     def _torch_arrived(self) -> None:
-        from tuimon.train.discovery import Discovery
         from tuimon.train.monitor import arm
 
         if self._session is None:
@@ -90,7 +84,8 @@ class Watching:
     def _found(self, models: list[Module], optimizers: list[Optimizer]) -> None:
         from tuimon.train.monitor import watch_discovered
 
-        watch_discovered(models, optimizers, self._session)
+        if self._session is not None:
+            watch_discovered(by_variable(models) or models, optimizers, self._session)
 
     def could_not_start(self, reason: str) -> None:
         """None of the script's code has run."""
