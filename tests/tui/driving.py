@@ -1,4 +1,4 @@
-"""Drives the viewer without a terminal: a fake session, a clock the test turns, the screen as text."""
+"""Drives the viewer without a terminal: a fake session, a clock the test turns, the screen."""
 
 from __future__ import annotations
 

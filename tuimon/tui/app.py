@@ -8,7 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from rich.console import RenderableType
 from textual import events
+from textual._compositor import CompositorUpdate
 from textual.app import App
 from textual.screen import Screen
 
@@ -16,6 +18,7 @@ from tuimon.errors import TuimonError
 from tuimon.model.commands import AnyCommand, SetClip
 from tuimon.model.records import CommandState
 from tuimon.tui.actions import ON_EVENTS, ON_LAYERS, bindings, hints, kind_of
+from tuimon.tui.celldiff import ChangedCells, ScreenMemory
 from tuimon.tui.choices import CHOICES, focusable, settle_focus, show_first_bad
 from tuimon.tui.dialogs import Clock, FilterDialog, HelpDialog, QuestionDialog
 from tuimon.tui.driver import SafeDriver
@@ -94,6 +97,7 @@ class TuimonApp(App[None]):
         self._told: dict[str, str] = {}
         self._sending: set[asyncio.Task[None]] = set()
         self._alerted: object = None
+        self._memory = ScreenMemory()
         for key, action in bindings(readonly=self.options.readonly):
             self.bind(key, f"do('{action.id}')", description=action.description)
 
@@ -108,6 +112,7 @@ class TuimonApp(App[None]):
         self._paint_background()
         self.refresh_picture()
         self.set_interval(1 / self.options.hz, self.tick)
+        self.app_resume_signal.subscribe(self, lambda _: self._repaint())
         gc.freeze()
 
     def on_resize(self, event: events.Resize) -> None:
@@ -315,6 +320,18 @@ class TuimonApp(App[None]):
                 self.say(command_words(state), _NOTICE_COLOURS.get(state.state, "key"))
         if self.is_running and self.screen_stack:
             self.draw()
+
+    # -- the terminal ----------------------------------------------------
+
+    def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
+        if isinstance(renderable, CompositorUpdate):
+            renderable = ChangedCells(renderable, self._memory)
+        super()._display(screen, renderable)
+
+    def _repaint(self) -> None:
+        """The terminal lost its content: send everything again."""
+        self._memory.forget()
+        self.screen.refresh(layout=True)
 
     # -- trouble ---------------------------------------------------------
 

@@ -2,83 +2,85 @@
 
 from __future__ import annotations
 
+import getpass
 import os
-import shutil
 import sys
 import time
 import traceback
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from tuimon.errors import EXIT_OK, UsageError
 from tuimon.tui.glyphs import SETS, set_for
 from tuimon.tui.once import render_once
-from tuimon.tui.theme import NONE, Look, colours_for
+from tuimon.tui.theme import Look, colours_for
 from tuimon.view.frame import LOADING, WAITING, Frame
+from tuimon.view.session import watch_run
 
 if TYPE_CHECKING:
     from tuimon.tui.app import RunSession
 
-ONCE_SIZE = (120, 40)
-_ONCE_WAIT_S = 2.0  # a frame is taken when the history is there, or after this long
+ONCE_WAIT_S = 2.0  # `once` takes a frame when the history has been read, or after this long
 EXIT_FAILED = 1
+AUTO = "auto"
+_HINT = "`tuimon attach --once` prints one frame as text"
 
 
-def look_for(environ: Mapping[str, str], *, glyphs: str | None, theme: str = "dark") -> Look:
-    """The look that the environment allows; `glyphs` overrides the choice of an alphabet."""
-    alphabet = SETS[glyphs] if glyphs else set_for(environ)
-    return Look(theme=theme, colours=colours_for(environ), glyphs=alphabet)
+def attach(run: Any, *, readonly: bool = False, hz: float = 10.0, glyphs: str = AUTO) -> int:
+    """Watch a run on this terminal until the person leaves.
+
+    Args:
+        run: a `RunInfo`, or the id, name or pid of one; None is the newest, waited for.
+        readonly: without any key that reaches into the training.
+        hz: frames a second, 0.5 to 60.
+        glyphs: "braille", "block", "ascii", or "auto" by locale and TERM.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        UsageError: the terminal cannot show the viewer.
+    """
+    problem = terminal_problem(os.environ)
+    if problem:
+        raise UsageError(problem)
+    session = watch_run(run, readonly=readonly, by=_whoever(), environ=os.environ)
+    return watch(
+        session,
+        readonly=readonly,
+        hz=hz,
+        glyphs=glyphs,
+        dump_folder=dump_folder_of(getattr(run, "cwd", "")),
+    )
 
 
-def print_once(
-    session: RunSession, *, glyphs: str | None = None, size: tuple[int, int] | None = None
-) -> int:
-    """Print one frame as text and leave; works without a terminal."""
-    frame = _settled(session)
-    is_terminal = sys.stdout.isatty()
-    if size is None:
-        size = _terminal_size() if is_terminal else ONCE_SIZE
-    look = look_for(os.environ, glyphs=glyphs)
-    colour = is_terminal and look.colours != NONE
-    print(render_once(frame, *size, glyphs=look.glyphs, colour=colour))
-    return EXIT_OK
+def once(run: Any, *, width: int = 120, height: int = 40, glyphs: str = AUTO) -> str:
+    """One frame of a run as plain text; needs no terminal."""
+    session = watch_run(run, readonly=True, environ=os.environ)
+    try:
+        frame = _settled(session)
+    finally:
+        session.close()
+    return render_once(frame, width, height, glyphs=_look(os.environ, glyphs).glyphs)
 
 
-def _terminal_size() -> tuple[int, int]:
-    size = shutil.get_terminal_size(ONCE_SIZE)
-    return size.columns, max(size.lines - 1, 20)
-
-
-def _settled(session: RunSession) -> Frame:
-    """The first frame that shows the run, or the last before patience ends."""
-    deadline = time.monotonic() + _ONCE_WAIT_S
-    frame = session.tick()
-    while frame.state in (WAITING, LOADING) and time.monotonic() < deadline:
-        time.sleep(0.02)
-        frame = session.tick()
-    return frame
-
-
-def watch_live(
+def watch(
     session: RunSession,
     *,
     readonly: bool = False,
     hz: float = 10.0,
-    glyphs: str | None = None,
-    dump_folder: str = "",
+    glyphs: str = AUTO,
+    dump_folder: Callable[[Frame], str] | None = None,
 ) -> int:
-    """Run the live view on this terminal until the person leaves. Returns the exit code."""
-    problem = terminal_problem(os.environ)
-    if problem:
-        raise UsageError(problem)
-    look = look_for(os.environ, glyphs=glyphs)
+    """The live view of a session; closes it. Returns the exit code."""
+    look = _look(os.environ, glyphs)
     from tuimon.tui.app import TuimonApp, ViewerOptions
 
-    def folder(frame: Frame) -> str:
-        step = "start" if frame.step is None else f"step-{frame.step}"
-        return os.path.join(dump_folder or os.getcwd(), "tuimon-dumps", step)
-
-    options = ViewerOptions(readonly=readonly, hz=min(60.0, max(0.5, hz)), dump_folder=folder)
+    options = ViewerOptions(
+        readonly=readonly,
+        hz=min(60.0, max(0.5, hz)),
+        dump_folder=dump_folder or dump_folder_of(""),
+    )
     app = TuimonApp(session, look, clock=time.monotonic, options=options)
     try:
         app.run()
@@ -91,20 +93,53 @@ def watch_live(
 
 def terminal_problem(environ: Mapping[str, str]) -> str:
     """Why this terminal cannot show the viewer; "" when it can."""
-    hint = "use `tuimon attach --once` for one frame as text"
     streams = (sys.__stdin__, sys.__stdout__, sys.__stderr__)
     if not all(stream is not None and stream.isatty() for stream in streams):
-        return f"input or output is not a terminal: {hint}"
+        return f"the live view needs a terminal; {_HINT}"
     if environ.get("TERM", "") in ("dumb", "unknown"):
-        return f"TERM={environ['TERM']} cannot show the viewer: {hint}"
+        return f"TERM={environ['TERM']} cannot show the live view; {_HINT}"
     return ""
+
+
+def dump_folder_of(cwd: str) -> Callable[[Frame], str]:
+    """The folder a dump proposes: below where the training was started."""
+
+    def folder(frame: Frame) -> str:
+        step = "start" if frame.step is None else f"step-{frame.step}"
+        return os.path.join(cwd or os.getcwd(), "tuimon-dumps", step)
+
+    return folder
+
+
+def _look(environ: Mapping[str, str], glyphs: str) -> Look:
+    alphabet = set_for(environ) if glyphs == AUTO else SETS[glyphs]
+    return Look(colours=colours_for(environ), glyphs=alphabet)
+
+
+def _whoever() -> str:
+    """Who asks, for the ledger of commands; not a credential."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{os.uname().nodename} ({os.ttyname(0) if os.isatty(0) else 'no terminal'})"
+
+
+def _settled(session: RunSession) -> Frame:
+    """The first frame that shows the run, or the last before patience ends."""
+    deadline_s = time.monotonic() + ONCE_WAIT_S
+    frame = session.tick()
+    while frame.state in (WAITING, LOADING) and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+        frame = session.tick()
+    return frame
 
 
 def _report(failure: BaseException) -> int:
     """One line about a defect of ours; the whole story only when asked for."""
-    words = f"{type(failure).__name__}: {failure}".splitlines()[0][:200]
+    words = (str(failure).splitlines() or [""])[0][:200]
     print(
-        f"tuimon: the viewer failed ({words}); the training goes on. "
+        f"tuimon: the viewer failed ({type(failure).__name__}: {words}); the training goes on; "
         "TUIMON_DEBUG=1 shows the traceback",
         file=sys.stderr,
     )

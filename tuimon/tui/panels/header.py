@@ -154,7 +154,8 @@ def visible_alert(scene: Scene) -> Event | None:
 
 def has_alert_line(scene: Scene) -> bool:
     """Whether the line above the panels is needed at all."""
-    return visible_alert(scene) is not None or scene.frame.state != LIVE
+    frame = scene.frame
+    return visible_alert(scene) is not None or frame.state != LIVE or bool(frame.state_detail)
 
 
 class AlertPanel:
@@ -166,7 +167,9 @@ class AlertPanel:
     def key(self, scene: Scene) -> object:
         """Changes with the event, the state and its sentence."""
         frame = scene.frame
-        return (visible_alert(scene), frame.state, frame.state_detail, frame.exit)
+        silent = None if frame.silent_for_s is None else int(frame.silent_for_s)
+        words = frame.state_detail if not silent else ""  # a wait is told by the second
+        return (visible_alert(scene), frame.state, words, silent, frame.exit)
 
     def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
         """One row; empty when there is nothing to say."""
@@ -174,8 +177,6 @@ class AlertPanel:
         alert = visible_alert(scene)
         if alert is not None and frame.state in (LIVE, LATE):
             return [self._incident(look, alert, width)]
-        if frame.state == LIVE:
-            return [fit(look, [], width)]
         words = frame.state_detail or _SENTENCES.get(frame.state, "")
         if frame.state == GONE and frame.exit is not None and not frame.state_detail:
             words = f"{frame.exit.kind}: {frame.exit.detail or words}"
