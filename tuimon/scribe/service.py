@@ -58,7 +58,11 @@ def serve(folder: str, user_umask: int) -> int:
 
 
 class Scribe:
-    """One run, from its first record to its report. Owned by the only thread of its process."""
+    """One run, from its first record to its report. Owned by the only thread of its process.
+
+    Attributes:
+        wait_s: how long to rest before the next turn.
+    """
 
     def __init__(
         self,
@@ -90,13 +94,13 @@ class Scribe:
         self._next_folder_s = now_s + FOLDER_EVERY_S
         self._folder_is_gone = False
         self._is_behind = False
-        self._wait_s = BUSY_WAIT_S
+        self.wait_s = BUSY_WAIT_S
 
     def run(self) -> None:
         """Serve until the run has ended and its end is written."""
         while self.turn():
             if not self._is_behind:
-                self._trainer.wait(self._wait_s)
+                self._trainer.wait(self.wait_s)
 
     def turn(self) -> bool:
         """Do what there is to do now; False when the run has ended and its end is written."""
@@ -112,7 +116,7 @@ class Scribe:
             self._close()
             return False
         self._is_behind = len(records) >= READ_RECORDS
-        self._wait_s = BUSY_WAIT_S if records else min(IDLE_WAIT_S, self._wait_s * 1.5)
+        self.wait_s = BUSY_WAIT_S if records else min(IDLE_WAIT_S, self.wait_s * 1.5)
         return True
 
     def _take(self, records: list[AnyRecord]) -> None:
