@@ -26,7 +26,7 @@ AUTO = "auto"
 _HINT = "`tuimon attach --once` prints one frame as text"
 
 
-def attach(run: Any, *, readonly: bool = False, hz: float = 10.0, glyphs: str = AUTO) -> int:
+def attach(run: Any, *, readonly: bool = False, hz: float = 10.0, glyphs: str | None = AUTO) -> int:
     """Watch a run on this terminal until the person leaves.
 
     Args:
@@ -54,7 +54,7 @@ def attach(run: Any, *, readonly: bool = False, hz: float = 10.0, glyphs: str = 
     )
 
 
-def once(run: Any, *, width: int = 120, height: int = 40, glyphs: str = AUTO) -> str:
+def once(run: Any, *, width: int = 120, height: int = 40, glyphs: str | None = AUTO) -> str:
     """One frame of a run as plain text; needs no terminal."""
     session = watch_run(run, readonly=True, environ=os.environ)
     try:
@@ -69,7 +69,7 @@ def watch(
     *,
     readonly: bool = False,
     hz: float = 10.0,
-    glyphs: str = AUTO,
+    glyphs: str | None = AUTO,
     dump_folder: Callable[[Frame], str] | None = None,
 ) -> int:
     """The live view of a session; closes it. Returns the exit code."""
@@ -111,8 +111,8 @@ def dump_folder_of(cwd: str) -> Callable[[Frame], str]:
     return folder
 
 
-def _look(environ: Mapping[str, str], glyphs: str) -> Look:
-    alphabet = set_for(environ) if glyphs == AUTO else SETS[glyphs]
+def _look(environ: Mapping[str, str], glyphs: str | None) -> Look:
+    alphabet = set_for(environ) if glyphs is None or glyphs == AUTO else SETS[glyphs]
     return Look(colours=colours_for(environ), glyphs=alphabet)
 
 

@@ -39,6 +39,11 @@ def gib(value: float | None) -> str:
     return DASH if value is None else f"{value / 2**30:.1f}".removesuffix(".0")
 
 
+def whole_percent(share: float | None) -> str:
+    """A fraction as whole per cent."""
+    return DASH if share is None else f"{share * 100:.0f}%"
+
+
 def device_note(frame: Frame) -> str:
     """Why there is no device reading."""
     if frame.system is None:
@@ -216,8 +221,8 @@ class StepPanel:
         cpu = system.host_cpu_frac if system else None
         trainer = system.trainer_cpu_frac if system else None
         rss = system.trainer_rss_bytes if system else None
-        host += [text(look, percent(cpu)), text(look, " cpu, training ", "dim")]
-        host += [text(look, percent(trainer)), text(look, f" {size_bytes(rss)}", "dim")]
+        host += [text(look, whole_percent(cpu)), text(look, " cpu, training ", "dim")]
+        host += [text(look, whole_percent(trainer)), text(look, f" {size_bytes(rss)}", "dim")]
         return [
             [text(look, " clip  ", "dim"), *clip_words(look, frame)],
             [text(look, " lr    ", "dim"), text(look, lrs)],
