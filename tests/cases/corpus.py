@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tuimon.model.causes import SYMPTOMS
+
 NON_FINITE = "non-finite-"
 ALARMS = ("warning", "critical")
 LIMIT_S = 900.0
@@ -92,7 +94,12 @@ def cases_of(folder: Path) -> list[Case]:
 def allowed_in(source: str) -> tuple[str, ...]:
     """The symptoms that a healthy script's docstring allows."""
     found = re.search(r"^allowed:(.*)$", source, re.MULTILINE)
-    return tuple(re.findall(r"[a-z]+(?:-[a-z]+)+|spike|plateau|drift", found[1] if found else ""))
+    words = found[1] if found else ""
+    return tuple(
+        kind
+        for kind in SYMPTOMS
+        if kind in words or (kind.startswith(NON_FINITE) and "non-finite (" in words)
+    )
 
 
 def judge(case: Case) -> Verdict:

@@ -121,12 +121,12 @@ def _view_options(command: _Command) -> _Command:
     for option in (
         click.option(
             "--glyphs",
-            type=click.Choice(["auto", "braille", "blocks", "ascii"]),
+            type=click.Choice(["auto", "braille", "block", "ascii"]),
             default="auto",
             help="Characters to draw with.",
         ),
         click.option(
-            "--hz", type=click.FloatRange(0.2, 30), default=4.0, help="Pictures a second at most."
+            "--hz", type=click.FloatRange(0.5, 60), default=10.0, help="Pictures a second at most."
         ),
         click.option("--readonly", is_flag=True, help="Without any key that changes the training."),
     ):

@@ -7,43 +7,49 @@ import sys
 
 import click
 
-from tuimon.errors import UsageError
+from tuimon.errors import EXIT_OK, UsageError
 from tuimon.feed import registry
 from tuimon.feed.registry import RunInfo
 
-DEFAULT_COLUMNS, DEFAULT_LINES = 120, 40  # the size the screen is designed for
+DEFAULT_HZ = 10.0
+ONCE_COLUMNS, ONCE_LINES = 120, 40  # what the screen is made for
 
 
 def attach(token: str | None, *, readonly: bool, hz: float, glyphs: str) -> int:
     """Open the viewer; returns when the user leaves it.
 
+    A run that is named must be there; without a name the viewer waits for the first one.
+
     Raises:
         UsageError: there is no terminal to draw on.
-        NoSuchRun, Refused, IncompatibleVersion: the run cannot be watched.
+        NoSuchRun, Refused, IncompatibleVersion: the named run cannot be watched.
     """
     need_terminal("tuimon attach --once", "prints one frame as text")
-    return view(registry.find_run(token), readonly=readonly, hz=hz, glyphs=glyphs)
+    info = registry.find_run(token) if token is not None else None
+    return view(info, readonly=readonly, hz=hz, glyphs=glyphs)
 
 
-def view(info: RunInfo, *, readonly: bool = False, hz: float = 4.0, glyphs: str = "auto") -> int:
-    """The live view of a run; the exit status."""
+def view(
+    info: RunInfo | None, *, readonly: bool = False, hz: float = DEFAULT_HZ, glyphs: str = "auto"
+) -> int:
+    """The live view of a run, or of the newest one once there is one; the exit status."""
     from tuimon.tui import start
 
     return start.attach(info, readonly=readonly, hz=hz, glyphs=glyphs)
 
 
 def print_once(token: str | None, *, glyphs: str) -> int:
-    """Print one frame at the size that COLUMNS and LINES say, 120×40 otherwise."""
+    """Print one frame, as large as COLUMNS and LINES say.
+
+    Raises:
+        NoSuchRun, Refused, IncompatibleVersion: the run cannot be watched.
+    """
     from tuimon.tui import start
 
-    text = start.once(
-        registry.find_run(token),
-        width=_size("COLUMNS", DEFAULT_COLUMNS),
-        height=_size("LINES", DEFAULT_LINES),
-        glyphs=glyphs,
-    )
-    click.echo(text)
-    return 0
+    width = _positive(os.environ.get("COLUMNS", "")) or ONCE_COLUMNS
+    height = _positive(os.environ.get("LINES", "")) or ONCE_LINES
+    click.echo(start.once(registry.find_run(token), width=width, height=height, glyphs=glyphs))
+    return EXIT_OK
 
 
 def need_terminal(instead: str, what_it_does: str) -> None:
@@ -58,6 +64,5 @@ def has_terminal() -> bool:
     return all(stream is not None and stream.isatty() for stream in streams)
 
 
-def _size(variable: str, default: int) -> int:
-    text = os.environ.get(variable, "")
-    return int(text) if text.isdecimal() and int(text) > 0 else default
+def _positive(text: str) -> int | None:
+    return int(text) if text.isdecimal() and int(text) > 0 else None
