@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from tuimon.train.clip import Norms
+Norms = dict[int, torch.Tensor]  # id of a gradient -> its L2 norm
 
 
 @dataclass(slots=True)
@@ -53,6 +53,16 @@ class Times:
 
 
 @dataclass(slots=True)
+class ScalerView:
+    """The GradScaler at one update; the host figures are None where they lie on a device."""
+
+    host_scale: float | None = None
+    host_found_inf: bool | None = None
+    scale: torch.Tensor | None = None
+    found_inf: Sequence[torch.Tensor] = ()
+
+
+@dataclass(slots=True)
 class ClipCall:
     """One clipping of gradients, by the script or by tuimon.
 
@@ -60,15 +70,22 @@ class ClipCall:
         params: what it was given.
         max_norm: the bound in force; None when the multiplication was suppressed.
         factor: what gradients were multiplied with; None when it is on a device or 1 by "off".
+        total: the total norm while it is on a device.
     """
 
     params: Sequence[torch.Tensor]
     max_norm: float | None
     factor: float | None = None
+    total: torch.Tensor | None = None
 
     def touches(self, ids: Container[int]) -> bool:
         """Whether it clipped any of these parameters."""
         return any(id(param) in ids for param in self.params)
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        """What tells the same list of parameters apart from another one, cheaply."""
+        return len(self.params), id(self.params[0]), id(self.params[-1])
 
 
 @dataclass(slots=True)

@@ -20,7 +20,64 @@ FIRST_STEPS = 10  # every one of them is checked: bad starts show within the fir
 EVERY_STEPS = 50
 MAX_INCIDENTS = 8  # checks and exact counts on suspicion, per optimizer; then the cadence alone
 
+HEALTHY_STREAK = 200  # updates without a suspicion after which incidents are counted anew
+MAX_BAD_WEIGHTS = MAX_BAD // 2  # so that neither gradients nor weights crowd out the other
+
 Named = tuple[str, str, torch.Tensor]  # what, name, tensor
+
+
+class Weights:
+    """What is known about the state around one update, and how often suspicion may still look.
+
+    Attributes:
+        bad: exact counts of the newest look, at most `MAX_BAD_WEIGHTS`.
+        bad_total: how many tensors were bad then.
+        bad_before: the same of a look before the update; None without one.
+    """
+
+    def __init__(self) -> None:
+        self.bad: list[BadTensor] = []
+        self.bad_total = 0
+        self.bad_before: int | None = None
+        self._sides: list[str] = []
+        self._incidents = 0
+        self._healthy = 0
+
+    @property
+    def checked(self) -> str:
+        """Where the state was looked at: "", "before", "after" or "both"."""
+        return "both" if len(self._sides) > 1 else "".join(self._sides)
+
+    @property
+    def affordable(self) -> bool:
+        """Whether a suspicion still earns exact counts and a look of its own."""
+        return self._incidents < MAX_INCIDENTS
+
+    def begin(self) -> None:
+        """A new update."""
+        if self._sides:
+            self.bad, self.bad_total, self.bad_before = [], 0, None
+            self._sides = []
+
+    def conclude(self, suspicious: bool) -> None:
+        """Count the update that ends now."""
+        if suspicious:
+            self._incidents += 1
+            self._healthy = 0
+            return
+        self._healthy += 1
+        if self._healthy >= HEALTHY_STREAK:
+            self._incidents = 0
+
+    def look(self, side: str, tensors: Iterator[Named]) -> None:
+        """Look at everything; the newest finding counts."""
+        bad, total, looked = find_bad(tensors)
+        if not looked:
+            return
+        self._sides.append(side)
+        self.bad, self.bad_total = bad[:MAX_BAD_WEIGHTS], total
+        if side == "before":
+            self.bad_before = total
 
 
 def is_due(step: int) -> bool:

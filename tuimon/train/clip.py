@@ -15,11 +15,10 @@ import torch
 import torch.nn.utils.clip_grad as torch_clip
 
 from tuimon.model.records import CLIP_OFF, CLIP_ON, CLIP_USER
+from tuimon.train.account import ClipCall, Clips, Norms
 from tuimon.train.stats import measurable
 
 CLIP_EPSILON = 1e-6  # added to the total norm by torch's `clip_grads_with_norm_`
-
-Norms = dict[int, torch.Tensor]  # id of a gradient -> its L2 norm
 
 
 class Clipping:
@@ -58,6 +57,48 @@ def factor(max_norm: float, total: float) -> float:
     return coefficient if math.isnan(coefficient) else min(coefficient, 1.0)
 
 
+def called(params: Sequence[torch.Tensor], bound: float | None, total: torch.Tensor) -> ClipCall:
+    """Account for a clipping whose total norm is known; one on a device is not read."""
+    call = ClipCall(params, bound)
+    if bound is not None:
+        if total.device.type == "cpu":
+            call.factor = factor(bound, float(total))
+        else:
+            call.total = total.detach()
+    return call
+
+
+def bound_of(calls: Sequence[ClipCall]) -> float | None:
+    """The tightest bound that was in force; None without clipping or with an infinite one."""
+    bounds = [call.max_norm for call in calls if call.max_norm is not None]
+    return min((bound for bound in bounds if math.isfinite(bound)), default=None)
+
+
+def factors_of(
+    calls: Sequence[ClipCall], params: Sequence[torch.Tensor], covering: set[tuple[int, int, int]]
+) -> float | list[float] | None:
+    """What each gradient was multiplied with: one number for all, or one for each.
+
+    Args:
+        calls: clipping that did multiply.
+        params: the parameters in question.
+        covering: keys of lists that are known to hold all of `params`; added to.
+    """
+    if len(calls) == 1:
+        call = calls[0]
+        if call.key not in covering and {*map(id, params)} <= {*map(id, call.params)}:
+            covering.add(call.key)
+        if call.key in covering:
+            return call.factor
+    factors = [1.0] * len(params)
+    for call in calls:
+        inside = {id(param) for param in call.params}
+        for index, param in enumerate(params):
+            if id(param) in inside and call.factor is not None:
+                factors[index] *= call.factor
+    return factors
+
+
 @contextmanager
 def spying(keep: Norms, held: list[torch.Tensor], thread: int) -> Iterator[None]:
     """While active, keep the per-tensor norms that torch's total norm computes anyway.
@@ -86,6 +127,15 @@ def spying(keep: Norms, held: list[torch.Tensor], thread: int) -> Iterator[None]
     finally:
         if torch._foreach_norm is spy:
             torch._foreach_norm = original
+
+
+def spied_total(params: Sequence[torch.Tensor], clips: Clips, thread: int) -> torch.Tensor | None:
+    """torch's own total norm of our gradients; per-tensor norms are kept on the way."""
+    grads = [param.grad for param in params if param.grad is not None]
+    if not grads or total_norm is None:
+        return None
+    with spying(clips.norms, clips.held, thread):
+        return total_norm(grads)
 
 
 def measure_missing(params: Sequence[torch.Tensor], keep: Norms, held: list[torch.Tensor]) -> None:

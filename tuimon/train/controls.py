@@ -43,7 +43,7 @@ class Controls:
             state="refused" if reason else "accepted",
             by=request.by,
             asked_at_s=request.asked_at_s,
-            step=self._observer.next_step(),
+            step=self._observer.roster.next_step(),
             reason=reason,
         )
         self._observer.session.publish(state)
@@ -78,7 +78,7 @@ class Controls:
         return ""
 
     def _dump_problem(self, command: commands.Dump) -> str:
-        table = self._observer.layers.table
+        table = self._observer.roster.layers.table
         known = [*table.names, *table.aliases]
         for wanted in command.layers:
             if not any(matches(name, wanted) for name in known):

@@ -52,7 +52,7 @@ class Gate:
     def at_gate(self, track: Track) -> float:
         """Called before every update of a watched optimizer; returns the seconds it waited."""
         self.busy = False  # before the queue is read: `submit` sets it again afterwards
-        primary = self._observer.primary in (None, track)
+        primary = self._observer.roster.primary in (None, track)
         self._others = 0 if primary else self._others + 1
         counts = primary or self._others > PATIENCE
         self._carry_out(track)
@@ -135,7 +135,7 @@ class Gate:
             self.applied(request, "paused", "paused")
             return
         self.applied(request, "running", "paused")
-        self._event("pause", f"paused before update {self._observer.next_step()}", request)
+        self._event("pause", f"paused before update {self._observer.roster.next_step()}", request)
 
     def _resume(self, request: commands.Request) -> None:
         if not self._wants_pause:
@@ -144,14 +144,14 @@ class Gate:
         self._wants_pause = False
         self._steps_left = 0
         self.applied(request, "paused", "running")
-        self._event("resume", f"resumed at update {self._observer.next_step()}", request)
+        self._event("resume", f"resumed at update {self._observer.roster.next_step()}", request)
 
     def _step_once(self, request: commands.Request, count: int) -> None:
         if not self._wants_pause:
             self.refuse(request, "the training is not paused")
             return
         self._steps_left += count
-        step = self._observer.next_step()
+        step = self._observer.roster.next_step()
         self.applied(request, f"paused at {step}", f"paused at {step + self._steps_left}")
 
     def _set_clip(self, request: commands.Request, mode: str, max_norm: float | None) -> None:
@@ -173,8 +173,8 @@ class Gate:
 
         outcome = write_dump(
             command.directory,
-            self._observer.dump_tensors(command.layers),
-            step=self._observer.next_step(),
+            self._observer.roster.dump_tensors(command.layers),
+            step=self._observer.roster.next_step(),
             note=self._observer.gradient_note(track),
         )
         if outcome.reason:
@@ -190,7 +190,7 @@ class Gate:
         self._wants_pause = False
         self.applied(request, "running", "stopped")
         self._event("stop", f"stopped by {request.by or 'a command'}", request, severity="warning")
-        raise Stop(f"stopped by tuimon at step {self._observer.next_step()}")
+        raise Stop(f"stopped by tuimon at step {self._observer.roster.next_step()}")
 
     def applied(self, request: commands.Request, old: str | None, new: str | None) -> None:
         """Publish that a command took effect now."""
@@ -216,7 +216,7 @@ class Gate:
                 state=state,
                 by=request.by,
                 asked_at_s=request.asked_at_s,
-                step=self._observer.next_step(),
+                step=self._observer.roster.next_step(),
                 old=old,
                 new=new,
                 reason=reason,

@@ -171,10 +171,22 @@ def watch(
     """
     models, optimizers = _listed(model, nn.Module), _listed(optimizer, Optimizer)
     _check_objects(models, optimizers)
-    _check_options(policy, budget_frac, guard, check_every, snapshot_every, activations)
+    _check_options(
+        policy=policy,
+        budget_frac=budget_frac,
+        guard=guard,
+        check_every=check_every,
+        snapshot_every=snapshot_every,
+        activations=activations,
+    )
     if is_disabled():
         return Monitor()
-    optimizers = [_inner(each) for each in optimizers]
+    return _watch(models, [_inner(each) for each in optimizers], name, check_every)
+
+
+def _watch(
+    models: list[nn.Module], optimizers: list[Optimizer], name: str | None, check_every: int
+) -> Monitor:
     for monitor in _monitors:
         if monitor.holds(models, optimizers):
             return monitor
@@ -287,6 +299,7 @@ def _check_objects(models: list[Any], optimizers: list[Any]) -> None:
 
 
 def _check_options(
+    *,
     policy: Any,
     budget_frac: Any,
     guard: Any,

@@ -295,7 +295,8 @@ def _positive(text: str | None, default: int) -> int:
 def _finish_at_exit(session: Session) -> None:
     """The end of a script that called `watch` itself: what the interpreter remembers of it."""
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    if error is None:
+    # An interactive interpreter remembers errors that did not end it.
+    if error is None or hasattr(sys, "ps1"):
         session.finish("ok")
     elif isinstance(error, Stop):
         session.finish("stopped", detail=str(error))

@@ -73,6 +73,10 @@ class Plan:
         self.ids = {id(param) for param in params}
         self.uniform = _uniform(params)
 
+    def is_for(self, params: Sequence[torch.Tensor], places: Sequence[int]) -> bool:
+        """Whether it measures exactly these parameters for these places of the table."""
+        return [*map(id, self.params)] == [*map(id, params)] and self.places.tolist() == places
+
 
 def _uniform(params: Sequence[torch.Tensor]) -> bool:
     """Whether one `_foreach_norm` in float32 measures all gradients."""

@@ -78,19 +78,19 @@ class ClipTap:
         if not observer.listening or get_ident() != observer.thread:
             return None
         params = [parameters] if isinstance(parameters, torch.Tensor) else parameters
-        call = ClipCall(params, None)
-        if not any(call.touches(track.plan.ids) for track in observer.tracks.values()):
+        probe = ClipCall(params, None)
+        tracks = [t for t in observer.roster.tracks.values() if probe.touches(t.plan.ids)]
+        if not tracks:
             return None
         users = float(max_norm)
         clipping = observer.clipping
         if math.isfinite(users):
             clipping.seen_max_norm = users
         bound = clipping.effective(users)
-        call.max_norm = bound
         if bound is not None:
-            if total_norm.device.type == "cpu":
-                call.factor = clip.factor(bound, float(total_norm))
             clip.measure_missing(params, observer.clips.norms, observer.clips.held)
-        observer.clips.calls.append(call)
+            for track in tracks:
+                track.before_clipping()
+        observer.clips.calls.append(clip.called(params, bound, total_norm))
         observer.spent(began_s)
         return bound is None, max_norm if bound == users else bound

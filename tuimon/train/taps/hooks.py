@@ -9,16 +9,14 @@ from __future__ import annotations
 import functools
 import time
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from tuimon.train.observer import CLIP_TAP, Observer
 from tuimon.train.track import Track, wrap_closure
-
-if TYPE_CHECKING:
-    from tuimon.train.observer import Observer
 
 _graph_task = torch._C._current_graph_task_id
 _interpreters = torch._C._functorch.peek_interpreter_stack
@@ -49,7 +47,7 @@ class BeforeStep(_Hook):
         self._track = track
         self._observer = observer
         self._body = observer.boundary.guard("optimizer", self._before)
-        self._look = observer.boundary.guard("gradients", track.look)
+        self._look = observer.boundary.guard(CLIP_TAP, track.look)
 
     def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         return self._body(optimizer, args, kwargs)
@@ -73,7 +71,7 @@ class BeforeStep(_Hook):
             if changed is None:
                 self._look(_grad_scale(optimizer))
         observer.spent(began_s)
-        track.began()
+        track.update.began_s = time.perf_counter()
         return changed
 
     def _watch_closure(self, args: Any, kwargs: Any) -> Any:
@@ -104,7 +102,7 @@ class AfterStep(_Hook):
             return
         if observer.current is not track:
             return
-        track.ended()
+        track.update.end()
         began_s = time.perf_counter()
         observer.current = None
         if observer.scaling is not track:

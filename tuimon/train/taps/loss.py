@@ -28,6 +28,10 @@ _graph_task = torch._C._current_graph_task_id
 _interpreters = torch._C._functorch.peek_interpreter_stack
 
 
+# The scaled tensor, the loss it came from, and that loss itself when it lies on a device.
+_Scaled = tuple[weakref.ref[torch.Tensor], float | None, torch.Tensor | None]
+
+
 class LossTap:
     """Reads losses on the host at once, those on a device not at all.
 
@@ -37,7 +41,7 @@ class LossTap:
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
         self._depth = 0
-        self._scaled: dict[int, tuple[weakref.ref[torch.Tensor], float | None]] = {}
+        self._scaled: dict[int, _Scaled] = {}
         guard = observer.boundary.guard
         self._before = guard("loss", self._on_backward)
         self._after = guard("loss", self._on_backward_done)
@@ -53,7 +57,7 @@ class LossTap:
             if len(self._scaled) >= MAX_SCALED:
                 self._scaled.clear()
             self._note_node(loss)
-            self._scaled[id(scaled)] = (weakref.ref(scaled), host_number(loss))
+            self._scaled[id(scaled)] = (weakref.ref(scaled), host_number(loss), _late(loss))
         elif isinstance(loss, list | tuple) and isinstance(scaled, list | tuple):
             for one_loss, one_scaled in zip(loss, scaled, strict=False):
                 self.remember_scaled(one_loss, one_scaled)
@@ -82,7 +86,7 @@ class LossTap:
             return None
         began_s = time.perf_counter()
         observer = self._observer
-        observer.clips.clear()
+        observer.gradients_change()
         tensors = args[0] if args else kwargs.get("tensors", kwargs.get("self"))
         value = self._value(tensors)
         observer.backward_calls += 1
@@ -90,7 +94,7 @@ class LossTap:
         if value is not None and not math.isfinite(value):
             observer.session.publish(
                 Loss(
-                    step=observer.next_step(),
+                    step=observer.roster.next_step(),
                     value=value,
                     time_ns=time.time_ns(),
                     site=_call_site(),
@@ -120,19 +124,28 @@ class LossTap:
 
     def _one(self, tensor: torch.Tensor) -> float | None:
         if self._scaled:
-            reference, value = self._scaled.pop(id(tensor), (None, None))
+            reference, value, late = self._scaled.pop(id(tensor), (None, None, None))
             if reference is not None and reference() is tensor:
+                if late is not None:
+                    self._observer.losses.pending.append(late)
                 return value
             # Something made of a scaled loss: its value without the scale is not known here.
             self._scaled.clear()
             return None
         self._note_node(tensor)
+        if (late := _late(tensor)) is not None:
+            self._observer.losses.pending.append(late)
         return host_number(tensor)
 
     def _note_node(self, tensor: torch.Tensor) -> None:
         observer = self._observer
-        if observer.loss_node is None and tensor.grad_fn is not None:
-            observer.loss_node = tensor.grad_fn.name()
+        if observer.roster.loss_node is None and tensor.grad_fn is not None:
+            observer.roster.loss_node = tensor.grad_fn.name()
+
+
+def _late(loss: torch.Tensor) -> torch.Tensor | None:
+    """A loss on a device, cut from its graph, to be read when it has arrived."""
+    return loss.detach() if loss.device.type == "cuda" and loss.numel() == 1 else None
 
 
 def _call_site() -> str:

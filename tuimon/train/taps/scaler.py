@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.amp.grad_scaler import GradScaler, OptState
 
 from tuimon.model.records import CLIP_ON
 from tuimon.model.units import number
+from tuimon.train.account import ScalerView
+from tuimon.train.observer import CLIP_TAP, Observer
 from tuimon.train.taps.hooks import is_capturing
 from tuimon.train.taps.loss import LossTap
 from tuimon.train.taps.patches import Patches
 from tuimon.train.track import Track
-
-if TYPE_CHECKING:
-    from tuimon.train.observer import Observer
 
 
 class ScalerTap:
@@ -28,7 +27,7 @@ class ScalerTap:
         guard = observer.boundary.guard
         self._scaled = guard("loss scale", losses.remember_scaled)
         self._before_step = guard("loss scale", self._on_step)
-        self._look = guard("gradients", self._on_gradients)
+        self._look = guard(CLIP_TAP, self._on_gradients)
         self._after_step = guard("loss scale", self._on_stepped)
         self._updated = guard("loss scale", self._on_update)
 
@@ -87,12 +86,12 @@ class ScalerTap:
         if not scaler.is_enabled() or is_capturing():
             return None
         began_s = time.perf_counter()
-        track = observer.track_of(optimizer)
+        track = observer.roster.track_of(optimizer)
         if track is None:
             return None
-        if scaler not in observer.scalers:
-            observer.scalers.add(scaler)
-            observer.publish_facts()
+        if scaler not in observer.roster.scalers:
+            observer.roster.scalers.add(scaler)
+            observer.roster.publish_facts()
         observer.scaling = track
         try:
             track.enter()
@@ -111,18 +110,14 @@ class ScalerTap:
         if ready and observer.clipping.mode == CLIP_ON and not clipped:
             scaler.unscale_(optimizer)
             ready = False
-        track.look(host_scale(scaler) if ready else None)
+        track.look(host_scale(scaler) if ready else None, scaled=ready)
         observer.spent(began_s)
 
     def _on_stepped(self, scaler: Any, optimizer: Any, track: Track) -> None:
         """A step is skipped when the optimizer did not run, or ran and found an Inf."""
         began_s = time.perf_counter()
-        found = _found_inf(scaler, optimizer)
-        track.finish(
-            loss_scale=host_scale(scaler),
-            found_inf=found,
-            skipped=bool(found) or not track.updated,
-        )
+        view = _view(scaler, optimizer)
+        track.finish(scaler=view, skipped=bool(view.host_found_inf) or not track.update.ran)
         self._observer.spent(began_s)
 
     def _on_update(self, old: float, new: float | None) -> None:
@@ -146,9 +141,14 @@ def _stage(scaler: Any, optimizer: Any) -> Any:
     return OptState.READY if state is None else state["stage"]
 
 
-def _found_inf(scaler: Any, optimizer: Any) -> bool | None:
+def _view(scaler: Any, optimizer: Any) -> ScalerView:
+    """What the record of an update says about its scaler."""
     state = scaler._per_optimizer_states.get(id(optimizer))
     found = list(state["found_inf_per_device"].values()) if state is not None else []
-    if not found or any(flag.device.type != "cpu" for flag in found):
-        return None
-    return any(float(flag) != 0.0 for flag in found)
+    on_host = bool(found) and all(flag.device.type == "cpu" for flag in found)
+    return ScalerView(
+        host_scale=host_scale(scaler),
+        host_found_inf=any(float(flag) != 0.0 for flag in found) if on_host else None,
+        scale=getattr(scaler, "_scale", None),
+        found_inf=found,
+    )

@@ -35,6 +35,7 @@ class Wiring:
         self._forwards: dict[int, tuple[weakref.ref[nn.Module], Any]] = {}
         self._global_hook: Any = None
         self._adopts = False
+        self._tied: Session | None = None
         self._asked: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         losses = LossTap(observer)
         self._taps = (losses, ClipTap(observer), ScalerTap(observer, losses), LoaderTap(observer))
@@ -46,6 +47,9 @@ class Wiring:
         observer = self.observer
         if observer.session is not session:
             observer.start_over(session)
+        if self._tied is not session:
+            self._tied = session
+            session.before_finish(observer.flush)
         session.listen(observer.controls.on_request)
         self._install()
 
@@ -63,7 +67,7 @@ class Wiring:
         adopt: bool = False,
     ) -> None:
         """Watch more objects; `adopt` takes any optimizer that updates watched models."""
-        self.observer.add(models, optimizers, check_every)
+        self.observer.roster.add(models, optimizers, check_every)
         if adopt:
             self._adopts = True
             self._listen_globally()
@@ -73,26 +77,26 @@ class Wiring:
         """Take these models out again."""
         listed = list(models)
         self._unhook(listed)
-        self.observer.drop(listed, ())
+        self.observer.roster.drop(listed, ())
 
     def release(self, models: list[nn.Module], optimizers: list[Optimizer], *, last: bool) -> None:
         """Watch these no longer; with the last monitor everything of ours leaves torch."""
         self._unhook(models)
-        self.observer.drop(models, optimizers)
+        self.observer.roster.drop(models, optimizers)
         if last and not self.keep_armed:
             self._adopts = False
-            for track in list(self.observer.tracks.values()):
+            for track in list(self.observer.roster.tracks.values()):
                 track.close()
-            self.observer.tracks.clear()
-            self._unhook(alive(self.observer.models))
+            self.observer.roster.tracks.clear()
+            self._unhook(alive(self.observer.roster.models))
             self._remove()
 
     def detach(self) -> None:
         """Everything off and away; `attach` brings it back."""
         self.observer.detached = True
-        for track in self.observer.tracks.values():
+        for track in self.observer.roster.tracks.values():
             track.close()
-        self._unhook(alive(self.observer.models))
+        self._unhook(alive(self.observer.roster.models))
         self._remove()
 
     def attach(self) -> None:
@@ -106,7 +110,7 @@ class Wiring:
     def _install(self) -> None:
         for tap in self._taps:
             tap.install(self._patches)
-        self.observer.on_unknown = self._unknown
+        self.observer.roster.on_unknown = self._unknown
 
     def _remove(self) -> None:
         self._patches.remove_all()
@@ -116,10 +120,10 @@ class Wiring:
 
     def _hook_all(self) -> None:
         observer = self.observer
-        for track in observer.tracks.values():
+        for track in observer.roster.tracks.values():
             if not track.attached and track.optimizer is not None:
                 hook_optimizer(track, observer)
-        for model in alive(observer.models):
+        for model in alive(observer.roster.models):
             known = self._forwards.get(id(model))
             if known is None or known[0]() is not model:
                 handle = model.register_forward_pre_hook(BeforeForward(observer))
@@ -138,14 +142,14 @@ class Wiring:
 
             def before_any_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
                 if observer.listening:
-                    observer.ask_about(optimizer)
+                    observer.roster.ask_about(optimizer)
 
             self._global_hook = register_optimizer_step_pre_hook(before_any_step)
 
     def _on_unknown(self, optimizer: Optimizer) -> None:
         if optimizer in self._asked:
             return
-        if self._adopts and self.observer.updates_watched(optimizer):
+        if self._adopts and self.observer.roster.updates_watched(optimizer):
             self.add((), [optimizer])
             return
         if self._discover is None or self._discover(optimizer) is not False:

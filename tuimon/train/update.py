@@ -1,0 +1,132 @@
+"""One attempted update of one optimizer: what is gathered on the way, and the record of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from tuimon.model.records import MAX_BAD, NON_FINITE, Step
+from tuimon.train import clip
+from tuimon.train.account import ClipCall, Losses, ScalerView, Times
+from tuimon.train.census import Weights
+from tuimon.train.stats import Flags, Measured, Plan, clipped_norm, spread
+
+
+@dataclass(slots=True)
+class Update:
+    """Filled between the gate and the record.
+
+    Attributes:
+        measured: gradient statistics on the host; None when they were not taken there.
+        calls: clipping of these gradients.
+        waited_s: time at the gate.
+        began_s: when the optimizer began, on `time.perf_counter`.
+        optimizer_s: how long it took; None while it has not run.
+        scaled: the gradients carried a loss scale when they were measured.
+    """
+
+    measured: Measured | None = None
+    calls: list[ClipCall] = field(default_factory=list)
+    waited_s: float = 0.0
+    began_s: float | None = None
+    optimizer_s: float | None = None
+    scaled: bool = False
+
+    @property
+    def ran(self) -> bool:
+        """Whether the optimizer has run."""
+        return self.optimizer_s is not None
+
+    def end(self) -> None:
+        """The optimizer has run."""
+        now_s = time.perf_counter()
+        self.optimizer_s = now_s - (self.began_s if self.began_s is not None else now_s)
+
+    def take(self, measured: Measured) -> None:
+        """Keep a measurement; what an earlier one of the same closure saw stays visible."""
+        earlier, self.measured = self.measured, measured
+        if earlier is None or earlier.flags is None or not earlier.bad_total:
+            return
+        bad: Flags = earlier.flags & np.uint8(NON_FINITE)
+        measured.flags = bad if measured.flags is None else measured.flags | bad
+        measured.bad = earlier.bad + measured.bad
+        measured.bad_total = max(measured.bad_total, earlier.bad_total)
+
+    def clipped_norm(
+        self, params: Sequence[torch.Tensor], covering: set[tuple[int, int, int]]
+    ) -> float | None:
+        """Total norm that the optimizer met."""
+        measured = self.measured
+        if measured is None:
+            return None
+        calls = [call for call in self.calls if call.max_norm is not None]
+        if not calls:
+            return measured.total
+        if any(call.factor is None for call in calls):
+            return None
+        return clipped_norm(measured, clip.factors_of(calls, params, covering))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which update a record speaks of."""
+
+    step: int
+    optimizer: int
+    epoch: int
+
+
+def step_record(
+    place: Place,
+    plan: Plan,
+    update: Update,
+    *,
+    losses: Losses,
+    times: Times,
+    weights: Weights,
+    scaler: ScalerView | None,
+    skipped: bool,
+    late: bool,
+    step_s: float | None,
+    lrs: list[float | None],
+    clip_mode: str,
+    covering: set[tuple[int, int, int]],
+) -> Step:
+    """The record of a finished update."""
+    measured = update.measured
+    norms, flags = spread(plan, measured) if measured is not None else (b"", b"")
+    gradients = measured.bad[: MAX_BAD - len(weights.bad)] if measured is not None else []
+    return Step(
+        step=place.step,
+        time_ns=time.time_ns(),
+        epoch=place.epoch,
+        optimizer=place.optimizer,
+        loss=losses.last,
+        loss_sum=losses.total,
+        backward_calls=losses.calls,
+        grad_norm=measured.total if measured is not None else None,
+        grad_norm_clipped=update.clipped_norm(plan.params, covering),
+        max_norm=clip.bound_of(update.calls) if update.calls else None,
+        clip=clip_mode,
+        lrs=lrs,
+        loss_scale=scaler.host_scale if scaler is not None else None,
+        found_inf=scaler.host_found_inf if scaler is not None else None,
+        skipped=skipped,
+        norms=norms,
+        flags=flags,
+        bad=gradients + weights.bad,
+        bad_total=(measured.bad_total if measured is not None else 0) + weights.bad_total,
+        step_s=step_s,
+        data_s=times.data_s,
+        forward_s=times.forward_s,
+        backward_s=times.backward_s,
+        optimizer_s=update.optimizer_s,
+        cost_s=times.cost_s,
+        late=late,
+        weights_checked=weights.checked,
+        bad_before=weights.bad_before,
+    )
