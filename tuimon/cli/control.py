@@ -24,7 +24,7 @@ from tuimon.feed.history import read_history
 from tuimon.feed.registry import RunInfo
 from tuimon.feed.ring import RingReader
 from tuimon.model.commands import AnyCommand, Request
-from tuimon.model.records import CommandState, Goodbye, Record
+from tuimon.model.records import ENDED, CommandState, Goodbye, Record
 from tuimon.model.text import plain
 from tuimon.model.units import DASH
 
@@ -54,14 +54,33 @@ def send(
     request = Request(uuid.uuid4().hex, who_asks(), command, time.time())
     reader = RingReader(info.ring(), at_end=True)
     try:
-        state = channel.ask(info.control, request, ANSWER_S)
+        until_s = clock() + timeout_s
+        state = _ask(info, reader, request, until_s, clock)
         if state.state == "accepted":
-            state = follow(info, reader, state, clock() + timeout_s, clock)
+            state = follow(info, reader, state, until_s, clock)
     except Refused as error:
         state = CommandState(request.id, command.title, "refused", reason=str(error))
     finally:
         reader.close()
     return print_outcome(state, as_json=as_json)
+
+
+def _ask(
+    info: RunInfo, reader: RingReader, request: Request, until_s: float, clock: Clock
+) -> CommandState:
+    """Ask; a training that has only just begun listens once it has imported torch."""
+    while True:
+        try:
+            return channel.ask(info.control, request, ANSWER_S)
+        except NoSuchRun:
+            if reader.status().state == ENDED or not registry.is_alive(info):
+                raise
+            if clock() >= until_s:
+                raise Refused(
+                    "the training does not listen: it has not imported torch yet, or its "
+                    "control socket could not be opened"
+                ) from None
+        time.sleep(_POLL_S)
 
 
 def live_run(token: str) -> RunInfo:

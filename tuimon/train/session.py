@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import platform
 import socket
@@ -31,11 +32,14 @@ from tuimon.model.records import (
     FORMAT_VERSION,
     RUNNING,
     CommandState,
+    DeviceStats,
     Event,
     Goodbye,
     Hello,
+    Loss,
     Record,
     RingLost,
+    Step,
 )
 from tuimon.model.text import plain
 from tuimon.train.attendant import start_scribe, wants_scribe
@@ -58,6 +62,7 @@ class Session:
         self.info = info
         self.finished = False
         self.step: int | None = None
+        self.first_non_finite: tuple[str, int] | None = None  # what, step
         self.started_s = time.monotonic()
         self._ring = ring
         self._pid = os.getpid()
@@ -78,6 +83,8 @@ class Session:
         ring = self._ring
         if ring is None or self.finished:
             return
+        if self.first_non_finite is None:
+            self.first_non_finite = _non_finite_in(record)
         with contextlib.suppress(Exception):
             ring.publish(encode(record))
 
@@ -179,6 +186,17 @@ class Session:
         dropped = ring.dropped
         self.count_lost(dropped - self._lost_said, "too large for the ring")
         self._lost_said = dropped
+
+
+def _non_finite_in(record: Record) -> tuple[str, int] | None:
+    """What a record says to be non-finite, and at which step; a skipped update is no news."""
+    if isinstance(record, Loss):
+        return "loss", record.step
+    if isinstance(record, Step) and record.bad and not record.skipped:
+        return record.bad[0].what, record.step
+    if isinstance(record, DeviceStats) and record.loss is not None:
+        return None if math.isfinite(record.loss) else ("loss", record.step)
+    return None
 
 
 def current_session() -> Session | None:

@@ -112,7 +112,7 @@ class Watching:
             return
         if self._report is not None:
             self._wait_for_report(session.info.path / "report.done")
-        if (line := self._last_line()) is not None:
+        if (line := self._last_line(session)) is not None:
             say(line)
 
     def _wait_for_report(self, done: Path) -> None:
@@ -123,8 +123,26 @@ class Watching:
                 return
             time.sleep(_POLL_S)
 
-    def _last_line(self) -> str | None:
+    def _last_line(self, session: Session) -> str | None:
+        """One sentence when there is something to say about the run, and where to read on."""
+        where = self._where_to_look(session)
+        if session.first_non_finite is not None:
+            what, step = session.first_non_finite
+            ending = f"; it ended by {self._detail}" if self._kind == "exception" else ""
+            return f"first non-finite value: {what} at step {step:,}{ending}; {where}"
+        if self._kind == "exception" and self._code != CannotStart.exit_code:
+            step_reached = (
+                "before the first step" if session.step is None else f"at step {session.step:,}"
+            )
+            return f"the run ended {step_reached} by {self._detail}; {where}"
+        if self._kind == "ok" and session.step is None:
+            return "no torch optimizer made a step in this process; there was nothing to watch"
         return None
+
+    def _where_to_look(self, session: Session) -> str:
+        if self._report is not None:
+            return f"the report is in {self._report}"
+        return f"look back with: tuimon attach {session.info.id}" if session.info else ""
 
     def _unfailing(self, action: Callable[[], None]) -> None:
         try:
