@@ -29,25 +29,25 @@ SCENARIOS: dict[str, Scenario] = {
         Scenario(
             "explode",
             "explode.py",
-            "SGD a little beyond its stability edge: the gradient norm climbs until nothing is finite.",
-            "Press c and give a max_norm of 1 before step 1,150: the loss comes down again.",
+            "SGD a little beyond its stability edge: the gradient norm climbs until all is NaN.",
+            "Press c and give a max_norm of 1 before step 1,100: the loss comes down again.",
         ),
         Scenario(
             "amp",
             "amp.py",
-            "Mixed precision: float16 gradients overflow, updates are skipped, the loss scale recovers.",
-            "Press 6 for the ledger of the loss scale; there is nothing to treat.",
+            "Mixed precision: float16 gradients overflow, updates are skipped, the scale recovers.",
+            "Watch the loss scale from step 400 on; there is nothing to treat.",
         ),
         Scenario(
-            "nan_batch",
+            "nan-batch",
             "nan_batch.py",
             "One NaN in the data at step 600 turns every weight into NaN.",
-            "Press space before step 600 and . to walk into it; clipping cannot help.",
+            "Press space before step 600, then . to walk into it; clipping cannot help.",
         ),
         Scenario(
             "saturated",
             "saturated.py",
-            "Loss near 50 and a gradient of exactly 0: a saturated sigmoid under BCELoss, and no NaN.",
+            "A loss near 50 and a gradient of exactly 0: a saturated sigmoid, and no NaN at all.",
             "Press c: clipping changes nothing here, because Adam ignores the gradient's scale.",
         ),
     )

@@ -1,0 +1,45 @@
+"""What the README says about keys, commands, statuses and variables is what the program does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tools.write_readme import filled
+from tuimon import errors
+from tuimon.tui.actions import ACTIONS
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_keys_and_commands_are_those_of_the_program() -> None:
+    assert filled(README) == README, "run: python tools/write_readme.py"
+
+
+def test_every_key_has_one_meaning_where_it_can_be_pressed() -> None:
+    for group in {action.panels for action in ACTIONS}:
+        keys = [key for action in ACTIONS if action.panels == group for key in action.keys]
+        assert len(keys) == len(set(keys))
+
+
+def test_every_status_is_documented() -> None:
+    # EXIT_FINDINGS belongs to an option that does not exist yet.
+    statuses = {
+        value
+        for name, value in vars(errors).items()
+        if name.startswith("EXIT_") and name != "EXIT_FINDINGS"
+    }
+    assert {int(number) for number in re.findall(r"^\| (\d+) \|", README, re.MULTILINE)} == statuses
+
+
+def test_every_variable_is_documented() -> None:
+    sources = "\n".join(path.read_text() for path in (ROOT / "tuimon").rglob("*.py"))
+    read = set(re.findall(r"\bTUIMON_[A-Z]+\b", sources)) | {"NO_COLOR"}
+    assert set(re.findall(r"^\| `([A-Z_]+)=", README, re.MULTILINE)) == read
+
+
+def test_the_two_commands_exist() -> None:
+    for script in re.findall(r"^\$ sh (\S+)", README, re.MULTILINE):
+        assert (ROOT / script).is_file()
+    assert (ROOT / ".ci" / "run").stat().st_mode & 0o100
