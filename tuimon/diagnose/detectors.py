@@ -155,7 +155,7 @@ class NonFiniteGradient(Detector):
 
 
 class NonFiniteState(Detector):
-    """Parameters, buffers and optimizer state with NaN or Inf, as the trainer's checks found them.
+    """Parameters, buffers and optimizer state with NaN or Inf, as the trainer's looks found them.
 
     What is found bad before the update of step n was written by the newest update before it, and
     that is the step of the symptom; what is found after the update of step n has step n.
@@ -201,11 +201,13 @@ class NonFiniteState(Detector):
         )
         if not self._incidents.setdefault(what, Incident()).worsens(severity):
             return
-        step, found = record.step, ""
+        step, side = record.step, "after"
         if what in ("parameter", "optimizer-state") and _found_before_update(record):
             step = self._previous.get(record.optimizer, record.step)
-            found = f"; found before the update of step {record.step}"
-        detail = f"{what} {describe_tensors(tensors)}{found}"
+            side = "before"
+        detail = (
+            f"{what} {describe_tensors(tensors)}; found {side} the update of step {record.step}"
+        )
         yield Symptom(f"non-finite-{what}", step, self._rank, severity, detail)
 
     def _severity(self, what: str, tensor: BadTensor, step: int) -> str:
@@ -238,7 +240,9 @@ class ExceptionRaised(Detector):
 
 
 def _found_before_update(record: Step) -> bool:
-    """Whether the weights were bad before this update; where both was checked, the loss tells."""
-    if record.weights_checked == "both":
-        return record.loss is not None and not math.isfinite(record.loss)
-    return record.weights_checked != "after"
+    """Whether weights or optimizer state were bad already before this update."""
+    if record.weights_checked != "both":
+        return record.weights_checked != "after"
+    # Buffers change in the forward pass: they may be bad before an update that spoils the weights.
+    buffers = sum(tensor.what == "buffer" for tensor in record.bad)
+    return (record.bad_before or 0) > buffers

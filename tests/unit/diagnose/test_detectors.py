@@ -136,9 +136,25 @@ CASES = {
         [step(0), step(1, bad=[tensor("parameter", nan=3)], weights_checked="after")],
         [("non-finite-parameter", 1, "critical")],
     ),
-    "a parameter, found in one of two looks": (
-        [step(0), step(1, bad=[tensor("parameter", nan=3)], weights_checked="both")],
+    "a parameter, bad in the second of two looks": (
+        [step(0), step(1, bad=[tensor("parameter", nan=3)], weights_checked="both", bad_before=0)],
         [("non-finite-parameter", 1, "critical")],
+    ),
+    "a parameter, bad in both looks": (
+        [step(0), step(1, bad=[tensor("parameter", nan=3)], weights_checked="both", bad_before=1)],
+        [("non-finite-parameter", 0, "critical")],
+    ),
+    "a buffer bad before the update that spoils a parameter": (
+        [
+            step(0),
+            step(
+                1,
+                bad=[tensor("parameter", nan=3), tensor("buffer", nan=1)],
+                weights_checked="both",
+                bad_before=1,
+            ),
+        ],
+        [("non-finite-parameter", 1, "critical"), ("non-finite-buffer", 1, "warning")],
     ),
     "a parameter bad from the start": (
         [step(0, bad=[tensor("parameter", posinf=1)])],
