@@ -7,12 +7,16 @@ from dataclasses import dataclass
 
 from tuimon.tui.scene import CHARTS, EVENTS, LAYERS, Scene
 from tuimon.tui.screens import CHART_PREFIX
+from tuimon.view.frame import GONE, LOADING, OTHER_VERSION, RECONNECTING, WAITING
 
 VIEWS = "views"
 TIME = "charts"
 ROWS = "layers and events"
 TRAINING = "training"
-GROUPS = (VIEWS, TIME, ROWS, TRAINING)
+GROUPS = (VIEWS, TRAINING, TIME, ROWS)
+
+# States in which nothing can be sent, so that no footer offers it.
+UNREACHABLE = frozenset({WAITING, LOADING, GONE, RECONNECTING, OTHER_VERSION})
 
 # Kinds of panels a key can be meant for.
 ON_CHART = "chart"
@@ -51,7 +55,7 @@ ACTIONS = (
     Action(
         "clip",
         ("c",),
-        "clipping: off → on → as the script wrote it; asks for max_norm the first time",
+        "clipping: off → on → the script's own",
         TRAINING,
         "clip",
         needs_training=True,
@@ -61,7 +65,7 @@ ACTIONS = (
     Action(
         "dump",
         ("d",),
-        "dump the tensors of the selected layer",
+        "dump the selected layer",
         TRAINING,
         "dump",
         (ON_LAYERS,),
@@ -76,7 +80,7 @@ ACTIONS = (
     Action("next_panel", ("tab",), "next panel", VIEWS, "panel"),
     Action("previous_panel", ("shift+tab",), "previous panel", VIEWS),
     Action("zoom", ("z",), "zoom the panel", VIEWS, "zoom"),
-    Action("back", ("esc",), "back; hides the incident line, clears filter and crosshair", VIEWS),
+    Action("back", ("esc",), "back: zoom, filter, crosshair, incident", VIEWS),
     Action("freeze", ("f",), "freeze the picture", VIEWS),
     Action("glyphs", ("a",), "glyphs: braille, block, ascii", VIEWS),
     Action("theme", ("t",), "theme: dark, light, high contrast", VIEWS),
@@ -142,7 +146,7 @@ def hints(scene: Scene) -> tuple[tuple[str, str], ...]:
     """(key, word) pairs of the footer; help and quit come last and always stay."""
     kind = kind_of(scene.focus)
     here, everywhere = [], []
-    for action in actions(readonly=scene.readonly):
+    for action in actions(readonly=scene.readonly or scene.frame.state in UNREACHABLE):
         if not action.word or action.id in ("help", "quit"):
             continue
         if action.id == "step" and scene.frame.state != "paused":

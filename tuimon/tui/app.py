@@ -12,6 +12,7 @@ from rich.console import RenderableType
 from textual import events
 from textual._compositor import CompositorUpdate
 from textual.app import App
+from textual.geometry import Size
 from textual.screen import Screen
 
 from tuimon.errors import TuimonError
@@ -116,9 +117,9 @@ class TuimonApp(App[None]):
         gc.freeze()
 
     def on_resize(self, event: events.Resize) -> None:
-        """Lay the panels out anew."""
+        """Lay the panels out anew; `size` itself changes only after this."""
         if self.screen_stack:
-            self.draw()
+            self.draw(event.size)
 
     def on_app_blur(self, event: events.AppBlur) -> None:
         """Nobody looks: draw less often."""
@@ -160,19 +161,19 @@ class TuimonApp(App[None]):
         scene.frame = frame
         if frame.clip.mode == "on" and frame.clip.max_norm is not None:
             scene.max_norm_known = True
-        if frame.alert is not None and frame.alert != self._alerted:
+        if frame.alert is not None and frame.alert != self._alerted and show_first_bad(scene):
             self._alerted = frame.alert
-            show_first_bad(scene)
 
-    def draw(self) -> None:
+    def draw(self, size: Size | None = None) -> None:
         """Place the panels and let each draw what changed."""
-        scene, size = self.scene, self.size
+        scene, size = self.scene, size or self.size
         self._drawn_s = self.clock()
+        scene.hint = hints(scene)
         boxes = arrange(scene, size.width, size.height)
         if scene.focus not in focusable(boxes):
             settle_focus(scene, boxes)
+            scene.hint = hints(scene)
             boxes = arrange(scene, size.width, size.height)
-        scene.hint = hints(scene)
         if boxes != self.boxes:
             self._place(boxes)
         for box in boxes:

@@ -63,8 +63,9 @@ def nice_ticks(low: float, high: float, count: int) -> list[float]:
 def log_ticks(low: float, high: float, count: int) -> list[float]:
     """Powers of ten inside [low, high], thinned to `count`; 1-2-5 when there are too few."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    every = max(1, -(-(last - first) // max(count, 1)))
-    ticks = [10.0**power for power in range(first, last + 1, every) if low <= 10.0**power <= high]
+    powers = [power for power in range(first, last + 1) if low <= 10.0**power <= high]
+    every = max(1, -(-len(powers) // max(count, 1)))
+    ticks = [10.0**power for power in powers[::every]]
     if len(ticks) >= 2:
         return ticks
     fine = [m * 10.0**power for power in range(first, last + 1) for m in (1, 2, 5)]

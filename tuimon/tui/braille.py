@@ -56,7 +56,7 @@ def dots(low: Reals, high: Reals, rows: int) -> Bools:
         low, high: heights as fractions of the plot, 0 the bottom and 1 the top; NaN is a gap.
             Values outside are drawn at the edge.
     """
-    finite = np.isfinite(low) & np.isfinite(high)
+    finite = ~(np.isnan(low) | np.isnan(high))
     top, bottom = _dot_rows(high, rows), _dot_rows(low, rows)
     joined = finite[1:] & finite[:-1]
     rising = joined & (bottom[1:] > top[:-1] + 1)

@@ -50,8 +50,9 @@ class Plot:
 
 
 def label_of(name: str) -> str:
-    """The name of a series as a title."""
-    return name.replace("_", " ")
+    """The name of a series as a title; a unit at its end stands apart."""
+    words = name.removesuffix("_s").replace("_", " ")
+    return f"{words} time, s" if name.endswith("_s") else words
 
 
 def draw_chart(scene: Scene, name: str, width: int, height: int, *, focused: bool) -> list[Row]:

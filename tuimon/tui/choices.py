@@ -14,10 +14,13 @@ from tuimon.tui.panels.events import visible_events
 from tuimon.tui.panels.header import visible_alert
 from tuimon.tui.scene import CHARTS, EVENTS, LAYERS, OVERVIEW, Scene
 from tuimon.tui.screens import CHART_PREFIX, Box, chart_names
+from tuimon.view.frame import CELL_NEG_INF
 
 _SERIES = {"loss": "loss", "grad": "grad_norm"}
 _UNFOCUSABLE = ("header", "alert", "footer", "detail", "ledger", "compact", "tiny")
 _FAR = 1 << 60
+# Where the layer that went bad first is looked for, so that an incident costs milliseconds.
+_SEARCHED_LAYERS, _SEARCHED_STEPS = 2000, 256
 
 Choice = Callable[[Scene, list[Box]], None]
 
@@ -300,15 +303,27 @@ def _absolute(scene: Scene, boxes: list[Box]) -> None:
     scene.heat.absolute = not scene.heat.absolute
 
 
-def show_first_bad(scene: Scene) -> None:
-    """Unfold the first layer that is non-finite, unless the person is looking at something."""
+def show_first_bad(scene: Scene) -> bool:
+    """Unfold the layer that was non-finite first, unless the person is looking at something.
+
+    False while the heat map does not know of any.
+    """
     heat, desk = scene.frame.heat, scene.heat
-    if heat is None or desk.touched or scene.frame.layers is None:
-        return
+    if desk.touched:
+        return True
+    if heat is None or heat.last_step is None or scene.frame.layers is None:
+        return False
     desk.tree.set_names(scene.frame.layers.names)
-    bad = np.flatnonzero(heat.ever_bad())
-    if len(bad):
-        desk.cursor = desk.tree.reveal(int(bad[0]))
+    bad = np.flatnonzero(heat.ever_bad())[:_SEARCHED_LAYERS]
+    if not len(bad):
+        return False
+    end = heat.last_step + 1
+    start = max(heat.first_step or 0, end - _SEARCHED_STEPS)
+    codes = heat.cells([(int(index),) for index in bad], start, end, end - start)
+    is_bad = codes >= CELL_NEG_INF
+    first = np.where(is_bad.any(axis=1), is_bad.argmax(axis=1), end)
+    desk.cursor = desk.tree.reveal(int(bad[first.argmin()]))
+    return True
 
 
 CHOICES: dict[str, Choice] = {

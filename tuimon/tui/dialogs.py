@@ -276,7 +276,7 @@ class HelpDialog(Dialog[None]):
         """Two columns of keys and a legend."""
         size, look = self.app.size, self.look
         width = max(24, min(_HELP_WIDTH, size.width))
-        body = help_rows(look, width - 2, readonly=self.readonly)
+        body = help_rows(look, width - 2, size.height - 2, readonly=self.readonly)
         room = max(1, size.height - 2)
         self._hidden = max(0, len(body) - room)
         self.top = max(0, min(self.top, self._hidden))
@@ -302,18 +302,22 @@ class HelpDialog(Dialog[None]):
             self.dismiss(None)
 
 
-def help_rows(look: Look, width: int, *, readonly: bool) -> list[Row]:
+def help_rows(look: Look, width: int, height: int, *, readonly: bool) -> list[Row]:
     """The body of the help: keys in two columns, then the legend of marks."""
     half = (width - 2) // 2
-    columns: list[list[Row]] = []
-    for group in GROUPS:
-        lines = _group(look, group, half, readonly=readonly)
-        if lines:
-            columns.append(lines)
-    flat = [line for lines in columns for line in lines]
-    middle = -(-len(flat) // 2)
-    left, right = flat[:middle], flat[middle:]
-    right += [[] for _ in range(middle - len(right))]
+    columns: tuple[list[Row], list[Row]] = ([], [])
+    for column, groups in zip(columns, (GROUPS[:2], GROUPS[2:]), strict=True):
+        for group in groups:
+            lines = _group(look, group, half, readonly=readonly)
+            column += [[], *lines] if column and lines else lines
+    left, right = columns
+    if max(len(left), len(right)) + 1 > height:  # too tall by groups: let them flow
+        flat = [line for line in left + right if line]
+        middle = -(-len(flat) // 2)
+        left, right = flat[:middle], flat[middle:]
+    height = max(len(left), len(right))
+    left += [[] for _ in range(height - len(left))]
+    right += [[] for _ in range(height - len(right))]
     body = [
         [text(look, " "), *fit(look, one, half), text(look, " "), *fit(look, two, half)]
         for one, two in zip(left, right, strict=True)

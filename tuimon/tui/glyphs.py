@@ -83,7 +83,7 @@ ASCII = GlyphSet(
     spark="_.-=+*#@",
     ellipsis="~",
     arrow=">",
-    no_data=".",
+    no_data=":",
     missing="-",
 )
 

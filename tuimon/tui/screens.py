@@ -34,7 +34,8 @@ def arrange(scene: Scene, width: int, height: int) -> list[Box]:
     if has_alert_line(scene):
         boxes.append(Box("alert", 0, top, width, 1))
         top += 1
-    body = height - top - 1
+    footer = 1 if scene.hint or scene.notice[0] else 0  # a printed frame has no keys
+    body = height - top - footer
     if scene.zoomed:
         boxes += [Box(scene.focus, 0, top, width, body)]
     elif scene.screen == CHARTS:
@@ -47,7 +48,8 @@ def arrange(scene: Scene, width: int, height: int) -> list[Box]:
         boxes += _wide(scene, width, body, top)
     else:
         boxes += _narrow(width, body, top)
-    boxes.append(Box("footer", 0, height - 1, width, 1))
+    if footer:
+        boxes.append(Box("footer", 0, height - 1, width, 1))
     return boxes
 
 

@@ -71,7 +71,9 @@ _SERIES_SIXTEEN = (
     ("blue", "bright_cyan"), ("yellow", "bright_yellow"), ("green", "bright_green"),
     ("magenta", "bright_magenta"), ("cyan", "bright_cyan"), ("red", "bright_red"),
 )  # fmt: skip
-_FIXED = {"loss": 0, "grad_norm": 1, "lr": 2, "loss_scale": 3, "device_memory": 4}
+_FIXED = {
+    "loss": 0, "grad_norm": 1, "lr": 2, "loss_scale": 3, "step_s": 4, "grad_norm_clipped": 5,
+}  # fmt: skip
 
 
 @dataclass

@@ -238,6 +238,8 @@ def _warns(lost: int) -> str:
 
 def clip_words(look: Look, frame: Frame) -> Row:
     """Who clips and at which bound."""
+    if frame.step is None:
+        return [text(look, DASH)]
     bound = number(frame.clip.max_norm)
     if frame.clip.mode == "on":
         return [text(look, f"on {bound}", "ok", bold=True), text(look, " by tuimon", "dim")]

@@ -101,19 +101,26 @@ class EventsPanel:
         step = "" if event.step is None else f"{event.step:,}"
         when = f"{clock(event.time_s)}  " if whole else ""
         strong = "strong" if event.severity != "info" else "text"
+        pad = look.style("text", bg)
+        bold = event.severity == "critical"
+        room = width - cell_len(step) - 2
+        lead = 3 + cell_len(when)
+        words = wrapped(event.text, room - lead, limit=40) if whole else [event.text]
         left = [
             text(look, f" {mark} ", colour, bg, bold=True),
             text(look, when, "dim", bg),
-            data(look, event.text, strong, bg, bold=event.severity == "critical"),
+            data(look, words[0] if words else "", strong, bg, bold=bold),
         ]
-        pad = look.style("text", bg)
-        room = width - cell_len(step) - 2
-        head = [*fit(look, left, room, pad=pad), text(look, f" {step} ", "dim", bg)]
+        rows = [[*fit(look, left, room, pad=pad), text(look, f" {step} ", "dim", bg)]]
+        for line in words[1:]:
+            part = data(look, " " * lead + line, strong, bg, bold=bold)
+            rows.append(fit(look, [part], width, pad=pad))
         lines = wrapped(event.detail, width - 5, limit=40 if whole else 3)
-        return [
-            head,
-            *(fit(look, [text(look, f"   {line}", "dim", bg)], width, pad=pad) for line in lines),
+        indent = " " * lead
+        rows += [
+            fit(look, [text(look, indent + line, "dim", bg)], width, pad=pad) for line in lines
         ]
+        return rows
 
 
 def wrapped(detail: str, width: int, *, limit: int) -> list[str]:

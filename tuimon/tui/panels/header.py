@@ -197,7 +197,8 @@ class AlertPanel:
     def _incident(self, look: Look, alert: Event, width: int) -> Row:
         style = look.style("on_badge", "nan", bold=True)
         where = "" if alert.step is None else f"step {alert.step:,}  "
-        words = data(look, f"{alert.text}  {alert.detail}".rstrip()).text
+        detail = (alert.detail.splitlines() or [""])[0]  # the rest is on the events screen
+        words = data(look, f"{alert.text}  {detail}".rstrip()).text
         left = [Segment(f" {look.glyphs.critical} {where}{words}", style)]
         right = [Segment("  5 details  esc hide ", style)]
         if width_of(left) > width - width_of(right):

@@ -1,0 +1,184 @@
+"""The viewer on a real terminal: it starts, survives, and leaves the terminal as it found it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.pty.terminal import ROOT, Terminal
+
+pytestmark = pytest.mark.timeout(120)
+
+Open = Callable[..., Terminal]
+VIEWER = "tests/pty/viewer.py"
+
+
+@pytest.fixture
+def open_terminal() -> Iterator[Open]:
+    """Opens terminals and closes them after the test."""
+    opened: list[Terminal] = []
+
+    def make(*args: str, **options: object) -> Terminal:
+        opened.append(Terminal(*args, **options))  # type: ignore[arg-type]
+        return opened[-1]
+
+    yield make
+    for terminal in opened:
+        terminal.close()
+
+
+def is_restored(terminal: Terminal) -> bool:
+    """Main screen, cursor shown, mouse and paste modes off, line discipline as before."""
+    import termios
+
+    raw = bytes(terminal.raw)
+    off = [b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?1003l", b"\x1b[?2004l"]
+    on = [b"\x1b[?1049h", b"\x1b[?25l", b"\x1b[?1003h", b"\x1b[?2004h"]
+    modes = all(raw.rfind(a) > raw.rfind(b) for a, b in zip(off, on, strict=True))
+    return modes and termios.tcgetattr(terminal.fd)[:4] == terminal.before[:4]
+
+
+def test_it_draws_reacts_resizes_and_quits(open_terminal: Open) -> None:
+    terminal = open_terminal(VIEWER, "live")
+    shown = terminal.until("pty-run")
+    assert "NaN gradients" in shown and "device memory" in shown
+    terminal.send(b"3")
+    terminal.until("selected")
+    terminal.send(b"/q_proj\r")
+    terminal.until("1–2/2")
+    terminal.send(b"\x1b")
+    terminal.until(lambda text: "/q_proj" not in text)
+    terminal.resize(80, 24)
+    terminal.until(lambda text: "selected" not in text and "cost" in text)
+    terminal.resize(50, 10)
+    terminal.until("too small")
+    terminal.resize(120, 40)
+    terminal.send(b"1")
+    terminal.until("device memory")
+    terminal.send(b"?")
+    terminal.until("any key closes")
+    terminal.send(b"q")
+    terminal.until(lambda text: "any key closes" not in text)
+    terminal.send(b"q")
+    assert terminal.end() == 0
+    assert is_restored(terminal)
+    assert "Traceback" not in terminal.text
+
+
+def test_bytes_nobody_types_neither_end_it_nor_send_anything(open_terminal: Open) -> None:
+    terminal = open_terminal(VIEWER, "live")
+    terminal.until("pty-run")
+    for noise in (b"\xff", b"\xe9", b"\x1b[999999999999R", b"\x1b[27;5;9999999~", b"\x1b[<99999M"):
+        terminal.send(noise)
+        terminal.pump(0.2)
+    terminal.send(b"\x1b[200~" + b"yQy \xff" * 2000 + b"\x1b[201~")
+    before = terminal.until("step ")
+    terminal.until(lambda text: text.splitlines()[0] != before.splitlines()[0])
+    terminal.send(b"q")
+    assert terminal.end() == 0 and is_restored(terminal)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
+def test_signals_restore_the_terminal(open_terminal: Open, number: signal.Signals) -> None:
+    terminal = open_terminal(VIEWER, "live")
+    terminal.until("pty-run")
+    os.kill(terminal.pid, number)
+    assert terminal.end() == 128 + number
+    assert is_restored(terminal)
+
+
+def test_ctrl_c_leaves_as_interrupted(open_terminal: Open) -> None:
+    terminal = open_terminal(VIEWER, "live")
+    terminal.until("pty-run")
+    terminal.send(b"\x03")
+    assert terminal.end() == 130 and is_restored(terminal)
+
+
+def test_a_closed_terminal_ends_it_at_once(open_terminal: Open) -> None:
+    terminal = open_terminal(VIEWER, "live")
+    terminal.until("pty-run")
+    used_s = terminal.cpu_s()
+    terminal.hang_up()
+    start = time.monotonic()
+    while os.waitpid(terminal.pid, os.WNOHANG)[0] == 0:
+        assert time.monotonic() - start < 10, "still alive"
+        assert terminal.cpu_s() - used_s < 3, "spins"
+        time.sleep(0.02)
+    terminal.code = 0
+
+
+def test_a_defect_is_one_line_without_locals(open_terminal: Open) -> None:
+    terminal = open_terminal(VIEWER, "crash")
+    assert terminal.end() == 1
+    assert is_restored(terminal)
+    after = terminal.raw.rsplit(b"\x1b[?1049l", 1)[1].decode()
+    assert "the viewer failed (ValueError: a defect" in after and "the training goes on" in after
+    assert "secret-in-a-local" not in terminal.raw.decode(errors="replace")
+    assert "Traceback" not in after
+
+
+def test_no_colour_means_no_colour_code(open_terminal: Open) -> None:
+    import re
+
+    terminal = open_terminal(VIEWER, "live", environ={"NO_COLOR": "1"})
+    terminal.until("pty-run")
+    terminal.send(b"3")
+    terminal.until("selected")
+    terminal.send(b"?")
+    terminal.until("any key closes")
+    sgr = re.findall(rb"\x1b\[([0-9;]*)m", bytes(terminal.raw))
+    coloured = [one for one in sgr if re.search(rb"(^|;)(3[0-8]|4[0-8]|9[0-7]|10[0-7])", one)]
+    assert coloured == []
+    assert b"N" in terminal.raw
+
+
+def test_an_ascii_locale_gets_ascii(open_terminal: Open) -> None:
+    environ = {"LC_ALL": "C", "LANG": None, "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    terminal = open_terminal(VIEWER, "live", environ=environ)
+    terminal.until("pty-run")
+    for key in (b"2", b"3", b"5", b"?"):
+        terminal.send(key)
+        terminal.pump(0.3)
+    assert max(terminal.raw) < 128
+    assert b"\\u" not in terminal.raw
+
+
+def test_nothing_new_is_nothing_written(open_terminal: Open) -> None:
+    terminal = open_terminal("-c", _STILL)
+    terminal.until("still-run")
+    terminal.pump(1.0)
+    assert terminal.pump(1.5) == 0
+
+
+_STILL = """
+from tests.tui.fake import FakeRun, FakeSession
+from tuimon.tui import start
+start.watch(FakeSession(FakeRun(steps=100, blocks=1).frame(name="still-run")))
+"""
+
+
+def test_a_terminal_that_cannot_show_it_gets_one_line(open_terminal: Open) -> None:
+    terminal = open_terminal(VIEWER, "attach", environ={"TERM": "dumb"})
+    assert terminal.end() == 2
+    assert "TERM=dumb cannot show the live view" in terminal.text
+    assert b"\x1b" not in terminal.raw
+
+
+def test_without_a_terminal_it_says_so() -> None:
+    done = subprocess.run(
+        [sys.executable, VIEWER, "attach"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and "attach --once" in done.stderr

@@ -1,0 +1,59 @@
+"""The program under test: the real viewer on this terminal, with a made-up run behind it.
+
+`viewer.py live|crash|attach`: a run that goes on, one whose third frame raises, or the check of the
+terminal alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import replace
+
+from tests.tui.fake import FakeRun, FakeSession
+from tuimon.errors import TuimonError
+from tuimon.tui import start
+from tuimon.view.frame import Frame
+
+
+class Moving(FakeSession):
+    """A run that makes a step every 50 ms."""
+
+    def __init__(self) -> None:
+        super().__init__(FakeRun(steps=200, blocks=2, incident=True).frame(name="pty-run"))
+        self.born_s = time.monotonic()
+
+    def tick(self) -> Frame:
+        step = 199 + int((time.monotonic() - self.born_s) * 20)
+        self.current = replace(self.current, step=step)
+        return self.current
+
+
+class Crashing(FakeSession):
+    """A run whose reader has a defect."""
+
+    ticks = 0
+
+    def tick(self) -> Frame:
+        self.ticks += 1
+        if self.ticks > 3:
+            password = "secret-in-a-local"
+            raise ValueError(f"a defect of {len(password)} letters")
+        return self.current
+
+
+def main(what: str) -> int:
+    """Run the viewer; its exit code."""
+    try:
+        if what == "attach":
+            return start.attach(None)
+        if what == "crash":
+            return start.watch(Crashing(FakeRun(steps=50, blocks=1).frame()))
+        return start.watch(Moving())
+    except TuimonError as error:
+        print(f"tuimon: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,152 @@
+"""The cell diff: the terminal ends up showing what the update says, with few bytes."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pyte
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.color import ColorSystem
+from rich.console import Console
+from rich.segment import Segment
+from rich.style import Style
+from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
+from textual.geometry import Region
+from textual.strip import Strip
+
+from tuimon.tui.celldiff import ChangedCells, ScreenMemory
+
+WIDTH, HEIGHT = 20, 4
+STYLES = (
+    Style(),
+    Style(color="#d70000", bold=True),
+    Style(color="#afd7ff", bgcolor="#121212"),
+    Style(bgcolor="#303030"),
+    Style(reverse=True),
+)
+Cells = list[list[tuple[str, int]]]
+
+
+def strips_of(cells: Cells) -> list[list[Strip]]:
+    """Rows of (character, style index) as strips of one-cell segments."""
+    return [[Strip([Segment(c, STYLES[s]) for c, s in row])] for row in cells]
+
+
+def whole(cells: Cells) -> LayoutUpdate:
+    """An update of the whole screen."""
+    return LayoutUpdate(strips_of(cells), Region(0, 0, WIDTH, HEIGHT))
+
+
+class Terminal:
+    """A pyte screen fed by the memory."""
+
+    def __init__(self) -> None:
+        self.screen = pyte.Screen(WIDTH, HEIGHT)
+        self.stream = pyte.Stream(self.screen)
+        self.memory = ScreenMemory()
+
+    def take(self, update: CompositorUpdate) -> str:
+        """Apply an update, return what was written."""
+        written = self.memory.changes(update, ColorSystem.TRUECOLOR)
+        assert written is not None
+        self.stream.feed(written)
+        return written
+
+    def shows(self, cells: Cells) -> bool:
+        """Whether characters and looks are those of the cells."""
+        reference = Terminal()
+        reference.take(whole(cells))
+        return bool(
+            self.screen.display == ["".join(c for c, _ in row) for row in cells]
+            and all(
+                self.screen.buffer[y][x] == reference.screen.buffer[y][x]
+                for y in range(HEIGHT)
+                for x in range(WIDTH)
+            )
+        )
+
+
+cell = st.tuples(st.sampled_from("ab⣿│N "), st.integers(0, len(STYLES) - 1))
+grid = st.lists(st.lists(cell, min_size=WIDTH, max_size=WIDTH), min_size=HEIGHT, max_size=HEIGHT)
+
+
+@settings(max_examples=60)
+@given(st.lists(grid, min_size=1, max_size=4))
+def test_the_terminal_shows_the_newest_update(frames: list[Cells]) -> None:
+    terminal = Terminal()
+    for cells in frames:
+        terminal.take(whole(cells))
+        assert terminal.shows(cells)
+
+
+def blank() -> Cells:
+    """An empty screen."""
+    return [[(" ", 0)] * WIDTH for _ in range(HEIGHT)]
+
+
+def test_nothing_changed_is_nothing_written() -> None:
+    terminal = Terminal()
+    terminal.take(whole(blank()))
+    assert terminal.take(whole(blank())) == ""
+
+
+def test_one_changed_cell_costs_a_few_bytes() -> None:
+    terminal = Terminal()
+    cells = blank()
+    terminal.take(whole(cells))
+    cells[2][7] = ("x", 0)
+    assert len(terminal.take(whole(cells))) < 12
+    assert terminal.shows(cells)
+
+
+def test_chops_of_a_row_are_joined_and_holes_are_left_alone() -> None:
+    terminal = Terminal()
+    cells = blank()
+    terminal.take(whole(cells))
+    new = {0: Strip([Segment("ab")]), 2: Strip([Segment("c")]), 3: None, 9: Strip([Segment("z")])}
+    terminal.take(ChopsUpdate([{}, new, {}, {}], [(1, 0, 10)], [[], [2, 3, 9, 10], [], []]))
+    assert terminal.screen.display[1] == "abc      z" + " " * 10
+
+
+def test_wide_characters_are_sent_and_then_overwritten() -> None:
+    terminal = Terminal()
+    row = [Strip([Segment("層層" + " " * (WIDTH - 4))])]
+    rest = strips_of(blank())[1:]
+    terminal.take(LayoutUpdate([row, *rest], Region(0, 0, WIDTH, HEIGHT)))
+    assert terminal.screen.display[0].startswith("層層")
+    terminal.take(whole(blank()))
+    assert terminal.shows(blank())
+
+
+def test_after_forgetting_everything_is_sent_again() -> None:
+    terminal = Terminal()
+    first = terminal.take(whole(blank()))
+    terminal.memory.forget()
+    assert terminal.take(whole(blank())) == first
+
+
+def test_an_unknown_shape_goes_out_as_textual_writes_it() -> None:
+    class Strange(CompositorUpdate):
+        def render_segments(self, console: Console) -> str:
+            return "stock"
+
+    memory = ScreenMemory()
+    console = Console(file=io.StringIO(), color_system="truecolor")
+    assert ChangedCells(Strange(), memory).render_segments(console) == "stock"
+
+
+@pytest.mark.parametrize("system", list(ColorSystem))
+def test_every_number_of_colours(system: ColorSystem) -> None:
+    written = ScreenMemory().changes(whole([[("x", 2)] * WIDTH] * HEIGHT), system)
+    assert written and "x" in written
+
+
+def test_exact_palette_colours_are_short() -> None:
+    cells = blank()
+    cells[0][0] = ("x", 1)
+    written = ScreenMemory().changes(whole(cells), ColorSystem.TRUECOLOR)
+    assert written is not None and "38;5;160" in written
+    assert np.all([ord(char) < 128 for char in written])

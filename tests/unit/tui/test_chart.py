@@ -1,0 +1,153 @@
+"""Charts: NaN and Inf at their step, a spike in its column, values that are off the axis."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.tui.fake import FakeSeries
+from tuimon.tui.chart import LABEL_WIDTH, draw_chart
+from tuimon.tui.glyphs import SETS
+from tuimon.tui.rows import width_of
+from tuimon.tui.scene import Scene
+from tuimon.tui.theme import FULL, Look
+from tuimon.view.frame import Clip, Frame
+
+WIDTH, HEIGHT = 60, 12
+COLUMNS = WIDTH - 2 - LABEL_WIDTH - 1
+
+
+def scene_of(
+    values: np.ndarray | list[float], *, glyphs: str = "braille", name: str = "loss"
+) -> Scene:
+    """A scene with one series."""
+    series = FakeSeries(name, values)
+    frame = Frame(series={name: series}, step=series.last_step)
+    return Scene(frame, Look(colours=FULL, glyphs=SETS[glyphs]))
+
+
+def plot_of(scene: Scene, name: str = "loss") -> list[str]:
+    """The rows inside the frame, without labels."""
+    rows = draw_chart(scene, name, WIDTH, HEIGHT, focused=False)
+    assert [width_of(row) for row in rows] == [WIDTH] * HEIGHT
+    lines = ["".join(part.text for part in row) for row in rows]
+    return [line[LABEL_WIDTH + 2 : -1] for line in lines[1:-1]]
+
+
+def labels_of(scene: Scene) -> list[str]:
+    """The value labels at the left edge."""
+    rows = draw_chart(scene, "loss", WIDTH, HEIGHT, focused=False)
+    return ["".join(part.text for part in row)[1 : LABEL_WIDTH + 2] for row in rows[1:-1]]
+
+
+def column_of(step: int, steps: int) -> int:
+    """The cell column of a step in the whole-history view of so many steps."""
+    from tuimon.tui.axis import TimeWindow
+
+    start, end = TimeWindow().steps(0, steps - 1)
+    return (step - start) * COLUMNS // (end - start)
+
+
+@pytest.mark.parametrize("glyphs", sorted(SETS))
+@pytest.mark.parametrize("where", [0, 1, 499, 500, 998, 999])
+def test_a_nan_stands_at_the_bottom_in_its_column(glyphs: str, where: int) -> None:
+    values = np.ones(1000)
+    values[where] = np.nan
+    bottom = plot_of(scene_of(values, glyphs=glyphs))[-1]
+    assert bottom.index("N") == column_of(where, 1000) and bottom.count("N") == 1
+
+
+@pytest.mark.parametrize(("value", "mark", "row"), [(np.inf, "I", 0), (-np.inf, "J", -1)])
+def test_infinities_stand_at_their_edge(value: float, mark: str, row: int) -> None:
+    values = np.ones(1000)
+    values[700] = value
+    plot = plot_of(scene_of(values))
+    assert plot[row].index(mark) == column_of(700, 1000)
+    assert sum(line.count(mark) for line in plot) == 1
+
+
+def test_bounds_are_never_poisoned_by_what_is_not_finite() -> None:
+    calm = np.linspace(1, 2, 1000)
+    bad = calm.copy()
+    bad[[3, 500, 900]] = [np.nan, np.inf, -np.inf]
+    assert labels_of(scene_of(calm)) == labels_of(scene_of(bad))
+
+
+def test_a_spike_of_one_step_is_visible_without_flattening_the_rest() -> None:
+    values = 1 + 0.1 * np.sin(np.arange(1000))
+    values[400] = 500.0
+    scene = scene_of(values)
+    plot = plot_of(scene)
+    column = column_of(400, 1000)
+    assert plot[0][column] == "▲"
+    assert sum(line[10] != " " for line in plot) > 2  # the rest keeps its shape
+    scene.charts.of("loss").cap = False
+    scene.charts.of("loss").bounds.forget()
+    uncapped = plot_of(scene)
+    assert "▲" not in uncapped[0]
+    assert sum(line[column] != " " for line in uncapped) >= HEIGHT - 3
+
+
+def test_a_log_axis_marks_zero_below_the_axis() -> None:
+    values = np.full(1000, 10.0)
+    values[500] = 0.0
+    scene = scene_of(values, name="grad_norm")
+    assert plot_of(scene, "grad_norm")[-1][column_of(500, 1000)] == "▼"
+
+
+def test_a_gap_of_missing_steps_stays_a_gap() -> None:
+    series = FakeSeries("loss", np.ones(100))
+    sparse = FakeSeries("loss", np.ones(100))
+
+    def envelope(first: int, end: int, columns: int):  # type: ignore[no-untyped-def]
+        full = series.envelope(first, end, columns)
+        steps = first + np.arange(columns) * (end - first) / columns
+        hole = (steps >= 40) & (steps < 60)
+        return replace(full, flags=np.where(hole, 0, full.flags).astype(np.uint8))
+
+    sparse.envelope = envelope  # type: ignore[method-assign]
+    scene = Scene(Frame(series={"loss": sparse}, step=99), Look())
+    middle = column_of(50, 100)
+    assert all(line[middle] == " " for line in plot_of(scene))
+
+
+def test_a_column_with_zero_and_more_keeps_its_span_on_a_log_axis() -> None:
+    values = np.tile([0.0, 5.0, 9.0], 700)
+    plot = plot_of(scene_of(values, name="grad_norm"), "grad_norm")
+    assert plot[-1][3] == "▼" and plot[-2][3] != " " and plot[-3][3] != " "
+
+
+def test_few_steps_are_joined_by_a_line() -> None:
+    plot = plot_of(scene_of(np.linspace(0, 1, 10)))
+    filled = [any(line[c] != " " for line in plot) for c in range(column_of(9, 10))]
+    assert all(filled)
+
+
+def test_the_clip_norm_is_a_thin_dashed_line() -> None:
+    scene = scene_of(np.linspace(0.1, 10, 500), name="grad_norm")
+    assert not any("┄" in line for line in plot_of(scene, "grad_norm"))
+    scene.frame = replace(scene.frame, clip=Clip("on", 1.0))
+    assert any("┄┄" in line for line in plot_of(scene, "grad_norm"))
+
+
+def test_an_empty_or_unknown_series_waits() -> None:
+    for scene in (scene_of([]), Scene(Frame(), Look())):
+        rows = draw_chart(scene, "loss", WIDTH, HEIGHT, focused=False)
+        assert any("waiting for the first step" in part.text for row in rows for part in row)
+
+
+@pytest.mark.parametrize("width", [12, 20, 60, 200])
+@pytest.mark.parametrize("height", [3, 4, 20])
+def test_every_size_is_exact(width: int, height: int) -> None:
+    scene = scene_of(np.array([np.nan, 1, np.inf, 3e38, -3e38] * 30))
+    rows = draw_chart(scene, "loss", width, height, focused=True)
+    assert [width_of(row) for row in rows] == [width] * height
+
+
+def test_hostile_names_do_not_reach_the_terminal() -> None:
+    name = "lo\x1b[31mss\u202e"
+    scene = scene_of(np.ones(10), name=name)
+    rows = draw_chart(scene, name, WIDTH, HEIGHT, focused=False)
+    assert not any("\x1b" in part.text or "\u202e" in part.text for row in rows for part in row)

@@ -1,0 +1,92 @@
+"""The tree of layers: folding, filtering, finding."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.tui.fake import layer_names
+from tuimon.tui.tree import OPEN_BY_DEFAULT_ROWS, LayerTree
+
+
+def tree_of(names: list[str]) -> LayerTree:
+    """A tree that has just seen its first table."""
+    tree = LayerTree()
+    tree.set_names(names)
+    return tree
+
+
+def test_a_small_model_is_open_and_a_large_one_folded() -> None:
+    small = tree_of(["0.weight", "0.bias", "2.weight", "2.bias"])
+    assert [row.label for row in small.rows()] == ["0", "weight", "bias", "2", "weight", "bias"]
+    large = tree_of(layer_names(24))
+    assert len(large.rows()) <= OPEN_BY_DEFAULT_ROWS
+    assert "layers.7" in [row.label for row in large.rows()]
+
+
+def test_a_chain_of_single_children_is_one_row() -> None:
+    assert [row.label for row in tree_of(["a.b.c.weight"]).rows()] == ["a.b.c.weight"]
+
+
+def test_a_folded_row_stands_for_everything_below() -> None:
+    names = layer_names(24)
+    tree = tree_of(names)
+    for row in tree.rows():
+        if row.is_open is False:
+            assert all(names[index].startswith(row.path) for index in row.members)
+
+
+def test_fold_and_unfold() -> None:
+    tree = tree_of(layer_names(24))
+    index = next(i for i, row in enumerate(tree.rows()) if row.label == "layers.3")
+    before = len(tree.rows())
+    tree.fold("layers.3", open_it=True)
+    assert len(tree.rows()) > before and tree.rows()[index].is_open
+    assert tree.parent_of(index + 1) == index
+    tree.fold("layers.3", open_it=False)
+    assert len(tree.rows()) == before
+
+
+def test_revealing_opens_everything_above() -> None:
+    names = layer_names(24)
+    tree = tree_of(names)
+    wanted = names.index("layers.17.mlp.down_proj.weight")
+    row = tree.reveal(wanted)
+    assert tree.rows()[row].members == (wanted,)
+
+
+def test_filter_is_a_regex_and_a_broken_one_is_plain_text() -> None:
+    tree = tree_of(layer_names(4))
+    tree.set_filter(r"\.(q|k)_proj")
+    assert len(tree.rows()) == 8
+    tree.set_filter("(q_proj")
+    assert tree.rows() == []
+    tree.set_filter("Q_PROJ")
+    assert len(tree.rows()) == 4
+    tree.set_filter("")
+    assert len(tree.rows()) > 4
+
+
+def test_only_bad_rows() -> None:
+    tree = tree_of(["a", "b", "c"])
+    tree.set_only_bad(True)
+    assert tree.rows() == []
+    tree.set_bad(np.array([False, True, False]))
+    assert [row.label for row in tree.rows()] == ["b"]
+
+
+def test_a_name_that_is_the_prefix_of_another_keeps_its_own_row() -> None:
+    tree = tree_of(["block", "block.weight", "block.bias"])
+    members = sorted(index for row in tree.rows() if row.is_open is None for index in row.members)
+    assert members == [0, 1, 2]
+
+
+@given(st.lists(st.from_regex(r"[ab]{1,2}(\.[ab01]{1,2}){0,4}", fullmatch=True), unique=True))
+def test_every_parameter_is_below_exactly_one_outermost_row(names: list[str]) -> None:
+    tree = tree_of(names)
+    outer = [index for row in tree.rows() if row.depth == 0 for index in row.members]
+    assert sorted(outer) == list(range(len(names)))
+    for member in range(len(names)):
+        row = tree.reveal(member)
+        assert tree.rows()[row].members == (member,)
