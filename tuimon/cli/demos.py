@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ast
+import importlib
 import importlib.util
 import signal
 import sys
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
+from types import FrameType, ModuleType
+from typing import NoReturn, Protocol
 
 import click
 
@@ -16,17 +16,28 @@ from tuimon.errors import UsageError
 from tuimon.model.text import plain
 
 
+class Scenario(Protocol):
+    """What the demo package says about one of its scripts."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def about(self) -> str: ...
+    @property
+    def hint(self) -> str: ...
+    @property
+    def path(self) -> Path: ...
+
+
 def print_scenarios() -> None:
-    """Name every scenario with the first line of its docstring."""
-    known = scenarios()
-    width = max(map(len, known), default=0)
-    for name, path in known.items():
-        mark = "*" if name == default_scenario(known) else " "
-        click.echo(f"{mark} {name.ljust(width)}  {first_line(path)}")
-    click.echo("* is what `tuimon demo` alone shows")
+    """Name every scenario, with what will be seen and what to do about it."""
+    known, default = scenarios()
+    for name, scenario in known.items():
+        mark = " (what `tuimon demo` alone shows)" if name == default else ""
+        click.echo(f"{name}{mark}\n    {plain(scenario.about)}\n    {plain(scenario.hint)}")
 
 
-def show(scenario: str | None, *, headless: bool, report: str | None) -> int:
+def show(wanted: str | None, *, headless: bool, report: str | None) -> int:
     """Run a scenario, on a terminal with the viewer; `q` there ends both.
 
     Raises:
@@ -34,15 +45,16 @@ def show(scenario: str | None, *, headless: bool, report: str | None) -> int:
     """
     from tuimon.cli import starting, viewing
 
-    known = scenarios()
-    name = scenario or default_scenario(known)
+    known, default = scenarios()
+    name = wanted or default
     if name not in known:
         raise UsageError(f"no demo {name[:80]!r}; there are: {', '.join(known)}")
     if importlib.util.find_spec("torch") is None:
         raise UsageError("the demos train with PyTorch; install it: pip install 'tuimon[torch]'")
-    argv, run_name = [str(known[name])], f"demo-{name}"
+    argv, run_name = [str(known[name].path)], f"demo-{name}"
     if headless or not viewing.has_terminal():
         return starting.become_the_training(argv, name=run_name, report=report)
+    click.echo(f"tuimon: {plain(known[name].about)} {plain(known[name].hint)}", err=True)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
     process, info = starting.start_in_background(argv, name=run_name, report=report)
@@ -50,58 +62,31 @@ def show(scenario: str | None, *, headless: bool, report: str | None) -> int:
         return viewing.view(info)
     finally:
         if process.poll() is None:
-            click.echo(f"tuimon: stopping the demo's training (run {info.id})", err=True)
+            click.echo(f"tuimon: stopping the demo's training, run {info.id}", err=True)
             starting.stop(process, info)
 
 
-def scenarios() -> dict[str, Path]:
-    """Scripts by scenario name, in the order of their names."""
-    return {
-        path.stem.replace("_", "-"): path
-        for path in sorted(_folder().glob("*.py"))
-        if not path.name.startswith("_")
-    }
-
-
-def default_scenario(known: dict[str, Path]) -> str:
-    """What `tuimon demo` shows: the package's choice, else the first one."""
-    chosen = _literal(_folder() / "__init__.py", "DEFAULT")
-    return chosen if chosen in known else next(iter(known), "")
-
-
-def first_line(path: Path) -> str:
-    """What a script says about itself; the script is read, not run."""
+def scenarios() -> tuple[dict[str, Scenario], str]:
+    """The table of the demo package, and the scenario that is shown unasked."""
     try:
-        docstring = ast.get_docstring(ast.parse(path.read_bytes()))
-    except (OSError, SyntaxError):
-        docstring = None
-    return plain((docstring or "").partition("\n")[0], 100)
+        package = importlib.import_module("tuimon.demos")
+    except ModuleNotFoundError:
+        package = _from_checkout()
+    return package.SCENARIOS, package.DEFAULT
 
 
-def _folder() -> Path:
-    """The installed package `tuimon.demos`, or the folder it is made from in a checkout."""
-    spec = importlib.util.find_spec("tuimon.demos")
-    if spec is not None and spec.submodule_search_locations:
-        return Path(spec.submodule_search_locations[0])
+def _from_checkout() -> ModuleType:
+    """The package from the folder it is made of, where it is not installed as `tuimon.demos`."""
     import tuimon
 
-    folder = Path(tuimon.__file__).resolve().parent.parent / "demo"
-    if not folder.is_dir():
+    file = Path(tuimon.__file__).resolve().parent.parent / "demo" / "__init__.py"
+    spec = importlib.util.spec_from_file_location("tuimon.demos", file)
+    if not file.is_file() or spec is None or spec.loader is None:
         raise UsageError("the demo scripts are not installed; reinstall tuimon")
-    return folder
-
-
-def _literal(path: Path, name: str) -> str | None:
-    try:
-        body = ast.parse(path.read_bytes()).body
-    except (OSError, SyntaxError):
-        return None
-    for node in body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
-            for target in node.targets:
-                if isinstance(target, ast.Name) and target.id == name:
-                    return str(node.value.value)
-    return None
+    package = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = package
+    spec.loader.exec_module(package)
+    return package
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
