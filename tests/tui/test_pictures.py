@@ -67,4 +67,4 @@ async def test_resizing_through_every_layout_draws_each() -> None:
             await viewer.pilot.pause()
             lines = viewer.text.split("\n")
             assert len(lines) == height
-            assert ("too small" in viewer.text or width < 20) == (width < 60 or height < 20)
+            assert ("needs" in viewer.text or width < 20) == (width < 60 or height < 20)

@@ -245,6 +245,15 @@ class TuimonApp(App[None]):
             self._reach(name)
         self.draw()
 
+    def on_key(self, event: events.Key) -> None:
+        """Keys typed so fast after `/` that they came before its line belong into it.
+
+        Other dialogs get no such keys: what was typed ahead must not confirm anything.
+        """
+        if isinstance(self.screen, FilterDialog):
+            event.prevent_default()
+            self.screen.pressed(event)
+
     def action_help_quit(self) -> None:
         """ctrl+c ends the viewer; the training goes on."""
         self.exit(return_code=130)
