@@ -173,7 +173,9 @@ class RunState:
         if newest is not None and record.step <= newest:
             self._resume_at(record)
         suffix = _suffix(record.optimizer)
-        for name in (*_SAMPLED, "step_s"):
+        if record.loss is not None:
+            self._sample_loss(f"loss{suffix}", record.step, record.loss)
+        for name in (*_SAMPLED[1:], "step_s"):
             value = getattr(record, name)
             if value is not None:
                 self.sample(name + suffix, record.step, value)
@@ -207,7 +209,16 @@ class RunState:
             self.sample(logged_name(key), record.step, value)
 
     def _on_loss(self, record: Loss) -> None:
-        self.sample("loss", record.step, record.value)
+        self._sample_loss("loss", record.step, record.value)
+
+    def _sample_loss(self, name: str, step: int, value: float) -> None:
+        """Add a loss, once where `Loss` and `Step` tell the same."""
+        series = self.series.get(name)
+        if series is not None and series.last_step == step:
+            last = series.last
+            if last == value or (last != last and value != value):
+                return
+        self.sample(name, step, value)
 
     def _on_facts(self, record: Facts) -> None:
         self._facts = record

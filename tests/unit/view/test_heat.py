@@ -190,6 +190,9 @@ def test_layers_of_two_optimizers_have_their_own_median():
     cells = one_by_one(heat, 100)
     assert (cells == LEVEL_USUAL).all()
     assert heat.latest_norm().tolist() == [1.0, 64.0]
+    heat.append(100, floats(1.0, math.nan), bits(0, NO_GRAD))
+    heat.merge(100, floats(math.nan, 2048.0), bits(NO_GRAD, 0))
+    assert heat.cells([(0,), (1,)], 100, 101, 1)[:, 0].tolist() == [LEVEL_USUAL, LEVEL_LAST]
 
 
 def test_another_layer_table_keeps_rows_by_name():

@@ -58,7 +58,7 @@ def histories(draw: st.DrawFn) -> list[tuple[int, float]]:
 
 
 @given(histories(), st.integers(1, 40), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_pyramid_agrees_with_brute_force_within_a_quarter_column(samples, columns, data):
     series = Series("loss")
     looks = data.draw(st.sets(st.integers(0, len(samples)), max_size=4))
@@ -98,7 +98,7 @@ def test_pyramid_agrees_with_brute_force_within_a_quarter_column(samples, column
 
 
 @given(histories(), st.integers(1, 12))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_columns_no_wider_than_their_samples_are_exact(samples, columns):
     series = Series("loss")
     for step, value in samples:

@@ -116,6 +116,17 @@ def test_a_loss_that_never_met_its_update_is_shown():
     assert frame.series["loss"].last_step == 1 and frame.step == 0
 
 
+def test_a_loss_that_is_told_twice_counts_once():
+    frame = frame_of(
+        Loss(0, math.nan),
+        step(0, loss=math.nan),
+        Loss(1, math.inf),
+        Loss(1, math.nan),  # two micro-steps
+        step(1, loss=3.0),
+    )
+    assert frame.series["loss"].count == 4
+
+
 def test_device_statistics_join_their_step():
     frame = frame_of(
         TABLE,
