@@ -144,7 +144,7 @@ def run(argv: list[str], room: Path) -> Ended:
 
 
 def compare_runs(verdict: Verdict, bare: Ended, watched: Ended, again: Any) -> None:
-    """Both runs must look the same; where two bare runs differ, only the set of lines counts."""
+    """Both runs must look the same; where bare runs differ by order, any order of bytes will do."""
     if bare.status != watched.status:
         verdict.problems.append(f"status {watched.status}, bare {bare.status}")
     for stream, one, other in (
@@ -153,8 +153,7 @@ def compare_runs(verdict: Verdict, bare: Ended, watched: Ended, again: Any) -> N
     ):
         if one == other:
             continue
-        second = getattr(again(), stream)
-        if second != one and set(one.splitlines()) == set(other.splitlines()):
+        if sorted(one) == sorted(other) and any(getattr(again(), stream) != one for _ in range(3)):
             verdict.notes.append(f"{stream}: order differs between bare runs as well")
         else:
             verdict.problems.append(f"{stream} differs: {first_difference(one, other)}")

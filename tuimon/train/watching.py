@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import io
 import os
 import sys
 import time
@@ -61,6 +62,8 @@ class Watching:
         os.dup2(fd, 1)
         os.dup2(fd, 2)
         os.close(fd)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(line_buffering=True)  # somebody reads along
 
     def _start(self) -> None:
         argv = self._target.argv
