@@ -25,8 +25,8 @@ class Losses:
     calls: int = 0
     last: float | None = None
     total: float | None = None
-    pending: list[torch.Tensor] = field(default_factory=list)
-    taken_by: set[int] = field(default_factory=set)
+    pending: tuple[torch.Tensor, ...] = ()
+    taken_by: tuple[int, ...] = ()
 
     def add(self, value: float | None) -> None:
         """Account for one backward call."""
@@ -50,6 +50,11 @@ class Times:
     cost_s: float = 0.0
     fetched_s: float | None = None  # data waits not yet followed by a training forward
     forward_began_s: float | None = None
+
+    def reset(self) -> None:
+        """A new update; waits for data that no forward followed stay."""
+        self.data_s = self.forward_s = self.backward_s = self.forward_began_s = None
+        self.cost_s = 0.0
 
 
 @dataclass(slots=True)
@@ -102,10 +107,9 @@ class Clips:
 
     def clear(self) -> None:
         """Forget everything."""
-        if self.calls or self.held:
-            self.calls.clear()
-            self.norms.clear()
-            self.held.clear()
+        self.calls.clear()
+        self.norms.clear()
+        self.held.clear()
 
     def forget(self, ids: Container[int], grads: Container[int]) -> None:
         """Forget what concerns these parameters and gradients (by id) only."""

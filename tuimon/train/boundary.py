@@ -49,11 +49,11 @@ class Boundary:
         disarmed = self.disarmed
 
         @functools.wraps(body)
-        def guarded(*args: Any, **kwargs: Any) -> _Result | None:
+        def guarded(*args: Any) -> _Result | None:
             if self.inert or tap in disarmed:
                 return None
             try:
-                return body(*args, **kwargs)
+                return body(*args)
             except Exception as error:
                 self.failed(tap, error)
                 return None

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.optim import Optimizer
 
 from tuimon.model.records import CLIP_USER, Scalars
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
     from tuimon.train.track import Track
 
 FLUSH_LIMIT_S = 0.5
-CLIP_TAP = "clip command"  # its failure hands clipping back to the script
+UPDATE_TAP = "optimizer"
+SCALE_TAP = "loss scale"
 _OPTIMIZER_FILE = sys.modules["torch.optim.optimizer"].__file__
 
 
@@ -41,6 +41,7 @@ class Observer:
         roster: who is watched.
         current: the track whose outermost `step` is running.
         scaling: the track whose `GradScaler.step` is running.
+        off: taps pass through, for a while or, in a forked child, for good.
         explicit: the user marks boundaries with `mon.step()`; forwards no longer do.
     """
 
@@ -60,7 +61,7 @@ class Observer:
         self.clips = Clips()
         self.backward_calls = 0
         self.explicit = False
-        self.detached = False
+        self.off = False
         self.thread = get_ident()
 
     def start_over(self, session: Session) -> None:
@@ -79,10 +80,9 @@ class Observer:
 
     # --- what taps ask ----------------------------------------------------------------------------
 
-    @property
-    def listening(self) -> bool:
-        """Whether taps may do anything at all here and now."""
-        return not (self.boundary.inert or self.detached or torch.compiler.is_compiling())
+    def switch(self, *, off: bool) -> None:
+        """Make every tap pass through, or listen again."""
+        self.off = off or self.boundary.inert
 
     def is_nested(self) -> bool:
         """Whether the running step hook belongs to a step inside another step.
@@ -123,28 +123,33 @@ class Observer:
         losses = self.losses
         last = self.last_losses
         if losses.calls == 0 and last is not None and id(track) not in last.taken_by:
-            last.taken_by.add(id(track))
+            last.taken_by += (id(track),)
             return last
-        losses.taken_by.add(id(track))
+        losses.taken_by = (id(track),)
         self.last_losses = losses
         self.losses = Losses()
         return losses
 
     def gradients_change(self) -> None:
         """A backward begins: clipping and norms of earlier gradients no longer hold."""
-        self.clips.clear()
+        clips = self.clips
+        if clips.calls or clips.held:
+            clips.clear()
         for track in self.roster.tracks.values():
-            track.gradients_change()
+            if track.late is not None:
+                track.late.forget()
 
     def used_up(self, track: Track) -> None:
         """After the record of an update: what led to it is used up."""
-        self.times = Times(fetched_s=self.times.fetched_s)
+        self.times.reset()
         clips = self.clips
+        if not (clips.calls or clips.held):
+            return
         if len(self.roster.tracks) == 1:
             clips.clear()
-        elif clips.calls or clips.held:
-            grads = {id(param.grad) for param in track.plan.params}
-            clips.forget(track.plan.ids, grads)
+            return
+        grads = {id(param.grad) for param in track.plan.params}
+        clips.forget(track.plan.ids, grads)
 
     def spent(self, began_s: float) -> None:
         """Add the time since `began_s` to tuimon's own account."""
@@ -160,7 +165,7 @@ class Observer:
     def _tap_failed(self, tap: str, cause: str, last: bool) -> None:
         kind = "tap-disarmed" if last else "tap-failed"
         self.session.event(kind, f"{tap}: {cause}", severity="warning")
-        if last and tap == CLIP_TAP and self.clipping.mode != CLIP_USER:
+        if last and tap in (UPDATE_TAP, SCALE_TAP) and self.clipping.mode != CLIP_USER:
             self.clipping.mode = CLIP_USER
             self.session.event("clip", "clipping is the script's again", severity="warning")
 
@@ -172,4 +177,4 @@ class Observer:
 
     def become_inert(self) -> None:
         """In a forked child: every tap only passes through from now on."""
-        self.boundary.inert = True
+        self.boundary.inert = self.off = True

@@ -71,6 +71,7 @@ class Session:
         self._kept: dict[str, bytes] = {}
         self._repeat_at_s = self.started_s + REPEAT_S
         self._lost_said = 0
+        self._publish_failed = False
         self._at_finish: list[Callable[[], None]] = []
 
     @property
@@ -85,8 +86,12 @@ class Session:
             return
         if self.first_non_finite is None:
             self.first_non_finite = _non_finite_in(record)
-        with contextlib.suppress(Exception):
+        try:
             ring.publish(encode(record))
+        except Exception as error:
+            if not self._publish_failed:
+                self._publish_failed = True
+                say(f"a record could not be published ({type(error).__name__}: {error})")
 
     def event(self, kind: str, text: str, *, severity: str = "info", detail: str = "") -> None:
         """Publish a line for the event log."""

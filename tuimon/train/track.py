@@ -27,6 +27,7 @@ from tuimon.train.update import Place, Update, step_record
 if TYPE_CHECKING:
     from tuimon.train.observer import Observer
 
+GRADIENTS_TAP = "gradients"
 NO_PLAN = Plan([], [], [], 0)
 
 
@@ -37,6 +38,7 @@ class Track:
         index: its number in the records; 0 is the primary one.
         step: index of the update that comes next.
         update: the update that is being prepared or has just ended.
+        late: the device side, when the parameters lie on one.
     """
 
     def __init__(self, observer: Observer, optimizer: Optimizer, index: int) -> None:
@@ -50,8 +52,7 @@ class Track:
         self._reference = weakref.ref(optimizer, self._forget)
         self._handles: list[Any] = []
         self._elected = False
-        self._late: LateStats | None = None
-        self._measure = observer.boundary.guard("gradients", self._measure_gradients)
+        self.late: LateStats | None = None
         self._weights = Weights()
         self._covering: set[tuple[int, int, int]] = set()
         self._finished_s: float | None = None
@@ -65,7 +66,7 @@ class Track:
 
     def _forget(self, _: Any) -> None:
         self.plan = NO_PLAN
-        self._late = None
+        self.late = None
         self.update = Update()
 
     def owned(self) -> list[torch.Tensor]:
@@ -89,14 +90,14 @@ class Track:
         if params and old.table_size == layers.count and old.is_for(params, places):
             self.plan.names = names
             return
-        if self._late is not None:
-            self._late.abandon(self._observer.session)
+        if self.late is not None:
+            self.late.abandon(self._observer.session)
         self.plan = Plan(params, names, places, layers.count)
         self._covering.clear()
         device = next((p.device for p in params if p.device.type == "cuda"), None)
-        self._late = None
+        self.late = None
         if device is not None:
-            self._late = LateStats(self.plan, device, CudaOperations(device))
+            self.late = LateStats(self.plan, device, CudaOperations(device))
 
     @property
     def attached(self) -> bool:
@@ -123,12 +124,15 @@ class Track:
             observer.roster.elect(self)
         optimizer = self.optimizer
         assert optimizer is not None
-        count = sum(len(group["params"]) for group in optimizer.param_groups)
+        count = 0
+        for group in optimizer.param_groups:
+            count += len(group["params"])
         if count != len(self.plan.params) or (
             self.step % census.EVERY_STEPS == 0 and not self._same_params()
         ):
             observer.roster.renew_layers()
-        self.update = update = Update()
+        update = self.update
+        update.begin()
         self._weights.begin()
         if observer.gate.busy:
             update.waited_s = observer.gate.at_gate(self)
@@ -144,14 +148,18 @@ class Track:
         observer, update = self._observer, self.update
         params = self.plan.params
         update.scaled = scaled
-        update.calls = [c for c in observer.clips.calls if c.touches(self.plan.ids)]
+        if observer.clips.calls:
+            update.calls = [c for c in observer.clips.calls if c.touches(self.plan.ids)]
         total: torch.Tensor | None = None
         if observer.clipping.mode == CLIP_ON and not update.calls and not scaled:
             total = clip.spied_total(params, observer.clips, observer.thread)
         if self.step % self.check_every == 0 or _is_bad(observer.losses.last):
-            self._measure(divisor)
-        elif self._late is not None:
-            self._late.leave_out()
+            try:
+                self._measure(divisor)
+            except Exception as error:  # clipping that was asked for must happen all the same
+                observer.boundary.failed(GRADIENTS_TAP, error)
+        elif self.late is not None:
+            self.late.leave_out()
         bound = observer.clipping.max_norm
         if total is not None and bound is not None and clip.multiply is not None:
             self.before_clipping()
@@ -160,13 +168,8 @@ class Track:
 
     def before_clipping(self) -> None:
         """Our gradients are about to be multiplied: a device must measure them now."""
-        if self._late is not None:
-            self._late.measure()
-
-    def gradients_change(self) -> None:
-        """A backward begins: what was measured ahead of an update no longer holds."""
-        if self._late is not None:
-            self._late.forget()
+        if self.late is not None:
+            self.late.measure()
 
     def finish(self, *, scaler: ScalerView | None = None, skipped: bool = False) -> None:
         """After an attempted update: look at the weights when it is due, publish the record."""
@@ -199,7 +202,7 @@ class Track:
                 covering=self._covering,
             )
         )
-        self.update = Update()
+        update.calls = []
         observer.used_up(self)
         if self.index == 0:
             observer.session.advance(self.step, time.monotonic())
@@ -207,18 +210,20 @@ class Track:
 
     def flush(self, deadline_s: float) -> None:
         """Publish what a device still owes, until `time.monotonic` reaches the deadline."""
-        if self._late is not None:
-            self._late.flush(self._observer.session, deadline_s)
+        if self.late is not None:
+            self.late.flush(self._observer.session, deadline_s)
 
     # --- parts ------------------------------------------------------------------------------------
 
     def _same_params(self) -> bool:
         return {id(param) for param in self.owned()} == self.plan.ids
 
-    def _measure_gradients(self, divisor: float | None) -> None:
+    def _measure(self, divisor: float | None) -> None:
         observer = self._observer
-        if self._late is not None:
-            self._late.measure()
+        if GRADIENTS_TAP in observer.boundary.disarmed:
+            return
+        if self.late is not None:
+            self.late.measure()
             return
         self.update.take(
             measure(
@@ -233,17 +238,20 @@ class Track:
 
     def _submit(self, place: Place, losses: Losses, scaler: ScalerView | None) -> bool:
         """Send the device part on its way, publish what has arrived; whether more will follow."""
-        if self._late is None:
+        if self.late is None:
             return False
-        flying = self._late.submit(place, self.update, losses=losses, scaler=scaler)
-        self._late.publish(self._observer.session)
+        flying = self.late.submit(place, self.update, losses=losses, scaler=scaler)
+        self.late.publish(self._observer.session)
         return flying
 
     def _lrs(self) -> list[float | None]:
         optimizer = self.optimizer
         if optimizer is None:
             return []
-        return [host_number(group.get("lr")) for group in optimizer.param_groups]
+        return [
+            lr if type(lr := group.get("lr")) is float else host_number(lr)
+            for group in optimizer.param_groups
+        ]
 
     def _look_at_weights(self, side: str) -> None:
         optimizer = self.optimizer

@@ -41,10 +41,18 @@ class Update:
         """Whether the optimizer has run."""
         return self.optimizer_s is not None
 
-    def end(self) -> None:
-        """The optimizer has run."""
+    def begin(self) -> None:
+        """Forget the last one."""
+        self.measured = self.began_s = self.optimizer_s = None
+        self.calls = []
+        self.waited_s = 0.0
+        self.scaled = False
+
+    def end(self) -> float:
+        """The optimizer has run; returns when, on `time.perf_counter`."""
         now_s = time.perf_counter()
         self.optimizer_s = now_s - (self.began_s if self.began_s is not None else now_s)
+        return now_s
 
     def take(self, measured: Measured) -> None:
         """Keep a measurement; what an earlier one of the same closure saw stays visible."""
@@ -63,7 +71,7 @@ class Update:
         measured = self.measured
         if measured is None:
             return None
-        calls = [call for call in self.calls if call.max_norm is not None]
+        calls = [call for call in self.calls if call.max_norm is not None] if self.calls else ()
         if not calls:
             return measured.total
         if any(call.factor is None for call in calls):

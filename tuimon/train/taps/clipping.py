@@ -18,7 +18,7 @@ import torch.nn.utils.clip_grad as torch_clip
 
 from tuimon.train import clip
 from tuimon.train.account import ClipCall
-from tuimon.train.taps.patches import Patches
+from tuimon.train.taps.patches import On, Patches
 
 if TYPE_CHECKING:
     from tuimon.train.observer import Observer
@@ -42,24 +42,26 @@ class ClipTap:
         patches.install(torch.nn.utils, "get_total_norm", self._wrap_norm)
         patches.install(torch.nn.utils, "clip_grads_with_norm_", self._wrap_multiply)
 
-    def _wrap_norm(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_norm(self, original: Callable[..., Any], on: On) -> Callable[..., Any]:
         def total_norm(*args: Any, **kwargs: Any) -> Any:
-            with self._spy() or nullcontext():
+            with (self._spy() if on[0] else None) or nullcontext():
                 return original(*args, **kwargs)
 
         return total_norm
 
     def _spying(self) -> Any:
         observer = self._observer
-        if not observer.listening or get_ident() != observer.thread:
+        if observer.off or torch.compiler.is_compiling() or get_ident() != observer.thread:
             return None
         clips = observer.clips
         return clip.spying(clips.norms, clips.held, observer.thread)
 
-    def _wrap_multiply(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_multiply(self, original: Callable[..., Any], on: On) -> Callable[..., Any]:
         def multiply(
             parameters: Any, max_norm: Any, total_norm: Any, foreach: bool | None = None
         ) -> Any:
+            if not on[0]:
+                return original(parameters, max_norm, total_norm, foreach)
             # A generator can be walked once only, and torch walks it too.
             if not isinstance(parameters, torch.Tensor | list | tuple):
                 parameters = list(parameters)
@@ -75,7 +77,7 @@ class ClipTap:
         """(suppress?, bound) of a clipping of watched parameters; None to leave it alone."""
         began_s = time.perf_counter()
         observer = self._observer
-        if not observer.listening or get_ident() != observer.thread:
+        if observer.off or torch.compiler.is_compiling() or get_ident() != observer.thread:
             return None
         params = [parameters] if isinstance(parameters, torch.Tensor) else parameters
         probe = ClipCall(params, None)

@@ -1,62 +1,59 @@
-"""Hook objects on the user's own instances: optimizer before and after a step, root forward.
-
-A copied or pickled object must work where tuimon is not installed and report nothing, so a hook
-copies and pickles to an inert callable made of builtins.
-"""
+"""Hooks on the user's own instances: optimizer before and after a step, forward of the root."""
 
 from __future__ import annotations
 
 import functools
-import time
 from threading import get_ident
+from time import perf_counter
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from tuimon.train.observer import CLIP_TAP, Observer
+from tuimon.train.observer import UPDATE_TAP, Observer
 from tuimon.train.track import Track, wrap_closure
 
+_HAS_CUDA = torch.version.cuda is not None
 _graph_task = torch._C._current_graph_task_id
 _interpreters = torch._C._functorch.peek_interpreter_stack
 
 
 def is_capturing() -> bool:
     """Whether a CUDA graph is being recorded on the current stream."""
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if not _HAS_CUDA or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return False
     return torch.cuda.is_current_stream_capturing()
 
 
-class _Hook:
-    """Base of hook objects."""
+def hook_optimizer(track: Track, observer: Observer) -> None:
+    """Put both step hooks on the optimizer of a track; torch leaves hooks out of its copies."""
+    optimizer = track.optimizer
+    assert optimizer is not None
+    hooks = _StepHooks(track, observer)
+    guard = observer.boundary.guard
+    track.attach(
+        [
+            optimizer.register_step_pre_hook(guard(UPDATE_TAP, hooks.before)),
+            optimizer.register_step_post_hook(guard(UPDATE_TAP, hooks.after)),
+        ]
+    )
 
-    def __deepcopy__(self, memo: Any) -> Any:
-        return functools.partial(dict.get, {})
 
-    def __reduce__(self) -> Any:
-        # As a forward pre-hook this returns the arguments it was given.
-        return functools.partial, (dict.get, {})
-
-
-class BeforeStep(_Hook):
-    """Optimizer step pre-hook of one track."""
+class _StepHooks:
+    """What happens before and after a step of one optimizer."""
 
     def __init__(self, track: Track, observer: Observer) -> None:
         self._track = track
         self._observer = observer
-        self._body = observer.boundary.guard("optimizer", self._before)
-        self._look = observer.boundary.guard(CLIP_TAP, track.look)
+        self._look = observer.boundary.guard(UPDATE_TAP, track.look)
 
-    def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-        return self._body(optimizer, args, kwargs)
-
-    def _before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+    def before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        """New arguments when a closure has to be watched, else None."""
         observer, track = self._observer, self._track
-        if not observer.listening or is_capturing() or _graph_task() != -1:
+        if observer.off or _graph_task() != -1 or is_capturing():
             return None
-        began_s = time.perf_counter()
+        began_s = perf_counter()
         if observer.current is not None:
             if observer.is_nested():
                 observer.nested += 1
@@ -67,12 +64,28 @@ class BeforeStep(_Hook):
         changed = None
         if observer.scaling is not track:
             track.enter()
-            changed = self._watch_closure(args, kwargs)
+            if kwargs or len(args) > 1:
+                changed = self._watch_closure(args, kwargs)
             if changed is None:
-                self._look(_grad_scale(optimizer))
-        observer.spent(began_s)
-        track.update.began_s = time.perf_counter()
+                scale = _grad_scale(optimizer)
+                track.look(scale, scaled=scale is not None)
+        ready_s = track.update.began_s = perf_counter()
+        observer.times.cost_s += ready_s - began_s
         return changed
+
+    def after(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """The step is over."""
+        observer, track = self._observer, self._track
+        if observer.nested > 0:
+            observer.nested -= 1
+            return
+        if observer.current is not track:
+            return
+        began_s = track.update.end()
+        observer.current = None
+        if observer.scaling is not track:
+            track.finish()
+        observer.times.cost_s += perf_counter() - began_s
 
     def _watch_closure(self, args: Any, kwargs: Any) -> Any:
         """New arguments whose closure is followed by a look at the gradients; None without one."""
@@ -84,34 +97,12 @@ class BeforeStep(_Hook):
         return None
 
 
-class AfterStep(_Hook):
-    """Optimizer step post-hook of one track."""
+class BeforeForward:
+    """Forward pre-hook of a root module: the boundary, and the beginning of a forward.
 
-    def __init__(self, track: Track, observer: Observer) -> None:
-        self._track = track
-        self._observer = observer
-        self._body = observer.boundary.guard("optimizer", self._after)
-
-    def __call__(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        self._body()
-
-    def _after(self) -> None:
-        observer, track = self._observer, self._track
-        if observer.nested > 0:
-            observer.nested -= 1
-            return
-        if observer.current is not track:
-            return
-        track.update.end()
-        began_s = time.perf_counter()
-        observer.current = None
-        if observer.scaling is not track:
-            track.finish()
-        observer.spent(began_s)
-
-
-class BeforeForward(_Hook):
-    """Forward pre-hook of a root module: the boundary, and the beginning of a forward."""
+    A copied or pickled module must work where tuimon is not installed and report nothing, so the
+    hook copies and pickles to an inert callable made of builtins.
+    """
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
@@ -123,9 +114,16 @@ class BeforeForward(_Hook):
             return
         self._body(module)
 
+    def __deepcopy__(self, memo: Any) -> Any:
+        return functools.partial(dict.get, {})
+
+    def __reduce__(self) -> Any:
+        # As a forward pre-hook this returns the arguments it was given.
+        return functools.partial, (dict.get, {})
+
     def _before(self, module: nn.Module) -> None:
         observer = self._observer
-        if observer.detached or get_ident() != observer.thread:
+        if observer.off or get_ident() != observer.thread:
             return
         times = observer.times
         if not (module.training and torch.is_grad_enabled()):
@@ -140,24 +138,12 @@ class BeforeForward(_Hook):
             times.data_s = (times.data_s or 0.0) + times.fetched_s
             times.fetched_s = None
         if times.forward_began_s is None:
-            times.forward_began_s = time.perf_counter()
-
-
-def hook_optimizer(track: Track, observer: Observer) -> None:
-    """Put both step hooks on the optimizer of a track."""
-    optimizer = track.optimizer
-    assert optimizer is not None
-    track.attach(
-        [
-            optimizer.register_step_pre_hook(BeforeStep(track, observer)),
-            optimizer.register_step_post_hook(AfterStep(track, observer)),
-        ]
-    )
+            times.forward_began_s = perf_counter()
 
 
 def _grad_scale(optimizer: Optimizer) -> float | None:
     """The scale that a fused optimizer will take out of the gradients itself."""
-    scale = getattr(optimizer, "grad_scale", None)
+    scale = optimizer.__dict__.get("grad_scale")
     if isinstance(scale, torch.Tensor) and scale.device.type == "cpu":
         return float(scale)
     return None

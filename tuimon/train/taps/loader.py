@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import dataloader
 
-from tuimon.train.taps.patches import Patches
+from tuimon.train.taps.patches import On, Patches
 
 if TYPE_CHECKING:
     from tuimon.train.observer import Observer
@@ -27,11 +27,11 @@ class LoaderTap:
         patches.install(dataloader.DataLoader, "__iter__", self._wrap)
         patches.install(dataloader._BaseDataLoaderIter, "__next__", self._wrap)
 
-    def _wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap(self, original: Callable[..., Any], on: On) -> Callable[..., Any]:
         observer = self._observer
 
         def fetch(loader: Any) -> Any:
-            if observer.boundary.inert or get_ident() != observer.thread:
+            if not on[0] or observer.off or get_ident() != observer.thread:
                 return original(loader)
             began_s = time.perf_counter()
             result = original(loader)

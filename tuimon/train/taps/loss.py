@@ -9,13 +9,13 @@ import time
 import weakref
 from collections.abc import Callable
 from threading import get_ident
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tuimon.model.records import Loss
-from tuimon.train.stats import host_number
-from tuimon.train.taps.patches import Patches
+from tuimon.train.taps.patches import On, Patches
 
 if TYPE_CHECKING:
     from tuimon.train.observer import Observer
@@ -42,9 +42,7 @@ class LossTap:
         self._observer = observer
         self._depth = 0
         self._scaled: dict[int, _Scaled] = {}
-        guard = observer.boundary.guard
-        self._before = guard("loss", self._on_backward)
-        self._after = guard("loss", self._on_backward_done)
+        self._before = observer.boundary.guard("loss", self._on_backward)
 
     def install(self, patches: Patches) -> None:
         """Wrap both functions; a call of one by the other counts once."""
@@ -57,25 +55,33 @@ class LossTap:
             if len(self._scaled) >= MAX_SCALED:
                 self._scaled.clear()
             self._note_node(loss)
-            self._scaled[id(scaled)] = (weakref.ref(scaled), host_number(loss), _late(loss))
+            self._scaled[id(scaled)] = (weakref.ref(scaled), *_read(loss))
         elif isinstance(loss, list | tuple) and isinstance(scaled, list | tuple):
             for one_loss, one_scaled in zip(loss, scaled, strict=False):
                 self.remember_scaled(one_loss, one_scaled)
 
-    def _wrap(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap(self, original: Callable[..., Any], on: On) -> Callable[..., Any]:
         observer = self._observer
 
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if self._depth or not observer.listening or get_ident() != observer.thread:
+            # Inside a compiled region nothing may be noted: dynamo traces this function.
+            if (
+                self._depth
+                or not on[0]
+                or torch.compiler.is_compiling()
+                or observer.off
+                or get_ident() != observer.thread
+            ):
                 return original(*args, **kwargs)
             began_s = self._before(args, kwargs)
-            self._depth += 1
+            self._depth = 1
             try:
                 result = original(*args, **kwargs)
             finally:
-                self._depth -= 1
+                self._depth = 0
             if began_s is not None:
-                self._after(began_s)
+                times = observer.times
+                times.backward_s = (times.backward_s or 0.0) + perf_counter() - began_s
             return result
 
         return backward
@@ -84,7 +90,7 @@ class LossTap:
         """Account for the loss; returns when backward begins, None where it is not the user's."""
         if _graph_task() != -1 or _interpreters() is not None:
             return None
-        began_s = time.perf_counter()
+        began_s = perf_counter()
         observer = self._observer
         observer.gradients_change()
         tensors = args[0] if args else kwargs.get("tensors", kwargs.get("self"))
@@ -104,13 +110,9 @@ class LossTap:
         if times.forward_began_s is not None:
             times.forward_s = (times.forward_s or 0.0) + began_s - times.forward_began_s
             times.forward_began_s = None
-        ready_s = time.perf_counter()
+        ready_s = perf_counter()
         times.cost_s += ready_s - began_s
         return ready_s
-
-    def _on_backward_done(self, began_s: float) -> None:
-        times = self._observer.times
-        times.backward_s = (times.backward_s or 0.0) + time.perf_counter() - began_s
 
     def _value(self, tensors: Any) -> float | None:
         """The unscaled loss of one backward call; the sum when it was given several."""
@@ -125,27 +127,30 @@ class LossTap:
     def _one(self, tensor: torch.Tensor) -> float | None:
         if self._scaled:
             reference, value, late = self._scaled.pop(id(tensor), (None, None, None))
-            if reference is not None and reference() is tensor:
-                if late is not None:
-                    self._observer.losses.pending.append(late)
-                return value
-            # Something made of a scaled loss: its value without the scale is not known here.
-            self._scaled.clear()
-            return None
-        self._note_node(tensor)
-        if (late := _late(tensor)) is not None:
-            self._observer.losses.pending.append(late)
-        return host_number(tensor)
+            if reference is None or reference() is not tensor:
+                # Something made of a scaled loss: its value without the scale is not known here.
+                self._scaled.clear()
+                return None
+        else:
+            self._note_node(tensor)
+            value, late = _read(tensor)
+        if late is not None:
+            self._observer.losses.pending += (late,)
+        return value
 
     def _note_node(self, tensor: torch.Tensor) -> None:
-        observer = self._observer
-        if observer.roster.loss_node is None and tensor.grad_fn is not None:
-            observer.roster.loss_node = tensor.grad_fn.name()
+        roster = self._observer.roster
+        if roster.loss_node is None and tensor.grad_fn is not None:
+            roster.loss_node = tensor.grad_fn.name()
 
 
-def _late(loss: torch.Tensor) -> torch.Tensor | None:
-    """A loss on a device, cut from its graph, to be read when it has arrived."""
-    return loss.detach() if loss.device.type == "cuda" and loss.numel() == 1 else None
+def _read(loss: torch.Tensor) -> tuple[float | None, torch.Tensor | None]:
+    """(its value, None) in host memory; (None, the loss cut from its graph) on a device."""
+    if loss.numel() != 1 or loss.dtype.is_complex:
+        return None, None
+    if loss.is_cpu:
+        return float(loss.item()), None
+    return None, loss.detach() if loss.is_cuda else None
 
 
 def _call_site() -> str:

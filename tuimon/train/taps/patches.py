@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-# original function -> function that stands in its place
-Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+On = list[bool]  # one element: whether the wrapper does more than pass through
+# (original function, its switch) -> the function that stands in its place
+Wrap = Callable[[Callable[..., Any], On], Callable[..., Any]]
 
 
 @dataclass
@@ -17,11 +18,13 @@ class _Patch:
     name: str
     original: Callable[..., Any]
     wrapper: Callable[..., Any]
-    on: list[bool]  # one element, read by the wrapper at every call
+    on: On
 
 
 class Patches:
     """The set of wrappers of this process. Used by the training thread only.
+
+    A wrapper looks at its switch at every call, and passes through when it is off.
 
     A wrapper that somebody else has wrapped cannot be taken out; it stays as a pass-through and
     is used again by the next `install`.
@@ -40,12 +43,7 @@ class Patches:
         if not callable(original):
             return
         on = [True]
-        active = wrap(original)
-
-        @functools.wraps(original)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return active(*args, **kwargs) if on[0] else original(*args, **kwargs)
-
+        wrapper = functools.wraps(original)(wrap(original, on))
         setattr(owner, name, wrapper)
         self._patches.append(_Patch(owner, name, original, wrapper, on))
 

@@ -12,10 +12,10 @@ from torch.amp.grad_scaler import GradScaler, OptState
 from tuimon.model.records import CLIP_ON
 from tuimon.model.units import number
 from tuimon.train.account import ScalerView
-from tuimon.train.observer import CLIP_TAP, Observer
+from tuimon.train.observer import Observer
 from tuimon.train.taps.hooks import is_capturing
 from tuimon.train.taps.loss import LossTap
-from tuimon.train.taps.patches import Patches
+from tuimon.train.taps.patches import On, Patches
 from tuimon.train.track import Track
 
 
@@ -27,7 +27,7 @@ class ScalerTap:
         guard = observer.boundary.guard
         self._scaled = guard("loss scale", losses.remember_scaled)
         self._before_step = guard("loss scale", self._on_step)
-        self._look = guard(CLIP_TAP, self._on_gradients)
+        self._look = guard("loss scale", self._on_gradients)
         self._after_step = guard("loss scale", self._on_stepped)
         self._updated = guard("loss scale", self._on_update)
 
@@ -38,22 +38,22 @@ class ScalerTap:
             patches.install(owner, "step", self._wrap_step)
             patches.install(owner, "update", self._wrap_update)
 
-    def _wrap_scale(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_scale(self, original: Callable[..., Any], on: On) -> Callable[..., Any]:
         observer = self._observer
 
         def scale(scaler: Any, outputs: Any) -> Any:
             scaled = original(scaler, outputs)
-            if observer.listening and scaler.is_enabled():
+            if on[0] and not observer.off and scaler.is_enabled():
                 self._scaled(outputs, scaled)
             return scaled
 
         return scale
 
-    def _wrap_step(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_step(self, original: Callable[..., Any], on: On) -> Callable[..., Any]:
         observer = self._observer
 
         def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            if not observer.listening or observer.scaling is not None:
+            if not on[0] or observer.off or observer.scaling is not None:
                 return original(scaler, optimizer, *args, **kwargs)
             track = self._before_step(scaler, optimizer)
             if track is None:
@@ -68,11 +68,11 @@ class ScalerTap:
 
         return step
 
-    def _wrap_update(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_update(self, original: Callable[..., Any], on: On) -> Callable[..., Any]:
         observer = self._observer
 
         def update(scaler: Any, *args: Any, **kwargs: Any) -> Any:
-            old = host_scale(scaler) if observer.listening else None
+            old = host_scale(scaler) if on[0] and not observer.off else None
             result = original(scaler, *args, **kwargs)
             if old is not None:
                 self._updated(old, host_scale(scaler))

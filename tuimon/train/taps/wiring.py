@@ -93,7 +93,7 @@ class Wiring:
 
     def detach(self) -> None:
         """Everything off and away; `attach` brings it back."""
-        self.observer.detached = True
+        self.observer.switch(off=True)
         for track in self.observer.roster.tracks.values():
             track.close()
         self._unhook(alive(self.observer.roster.models))
@@ -101,7 +101,7 @@ class Wiring:
 
     def attach(self) -> None:
         """After `detach`: everything as before."""
-        self.observer.detached = False
+        self.observer.switch(off=False)
         self._install()
         if self._adopts or self._discover is not None:
             self._listen_globally()
@@ -141,7 +141,7 @@ class Wiring:
             observer = self.observer
 
             def before_any_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-                if observer.listening:
+                if not observer.off:
                     observer.roster.ask_about(optimizer)
 
             self._global_hook = register_optimizer_step_pre_hook(before_any_step)
