@@ -26,11 +26,13 @@ pick_python() {
     exit 2
 }
 
-# One line per installed set of extras, with the checksum of what it was installed from.
+# What was installed last, and the checksum of what it was installed from.
 stamp=.venv/tuimon-installed
-wanted="$extras $(cat pyproject.toml constraints.txt | cksum)"
-if [ -x .venv/bin/python ] && grep -qxF "$wanted" "$stamp" 2>/dev/null; then
-    exit 0
+sources=$(cat pyproject.toml constraints.txt | cksum)
+if [ -x .venv/bin/python ]; then
+    case "$(cat "$stamp" 2>/dev/null)" in
+    "$extras $sources" | "$extras,dev $sources") exit 0 ;;
+    esac
 fi
 if ! new_enough .venv/bin/python; then
     python=$(pick_python) || exit 2
@@ -46,4 +48,4 @@ if ! .venv/bin/python -m pip install --quiet --disable-pip-version-check \
     say "pip could not install tuimon[$extras]; its own message stands above"
     exit 2
 fi
-printf '%s\n' "$wanted" >>"$stamp"
+printf '%s\n' "$extras $sources" >"$stamp"
