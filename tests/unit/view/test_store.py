@@ -267,7 +267,7 @@ def test_what_does_not_fit_is_bounded_and_counted():
 def test_a_late_viewer_sees_the_whole_run():
     records: list[Any] = [Hello(1, "id", "n", "h", 1), TABLE]
     rng = np.random.default_rng(0)
-    for index in range(9000):
+    for index in range(5000):
         bad = index == 137
         norms = packed(1.0, math.nan if bad else 1.0, 0.0)
         flags = bytes((0, NAN if bad else 0, NO_GRAD))
@@ -291,18 +291,18 @@ def test_a_late_viewer_sees_the_whole_run():
     history = chronicle.snapshot(up_to_sequence=1, scribe_sequence=1, written_at_s=0.0)
     apply_history(late, history)
     for state in (early, late):
-        for index in range(9000, 9010):
+        for index in range(5000, 5010):
             state.apply(step(index, loss=0.5, norms=packed(1, 1, 0), flags=bytes((0, 0, NO_GRAD))))
     early_frame, late_frame = early.frame(Standing(LIVE)), late.frame(Standing(LIVE))
-    assert late_frame.step == early_frame.step == 9009
+    assert late_frame.step == early_frame.step == 5009
     assert late_frame.amp == early_frame.amp
     assert late_frame.alert == early_frame.alert and late_frame.commands == early_frame.commands
     assert late_frame.history_first_step == 0
-    left, right = (f.series["loss"].envelope(0, 9010, 60) for f in (early_frame, late_frame))
+    left, right = (f.series["loss"].envelope(0, 5010, 60) for f in (early_frame, late_frame))
     assert (left.flags == right.flags).all()
     assert late_frame.series["loss"].minimum == pytest.approx(early_frame.series["loss"].minimum)
     groups = [(0,), (1,), (2,)]
-    left_cells, right_cells = (f.heat.cells(groups, 0, 9010, 50) for f in (early_frame, late_frame))
+    left_cells, right_cells = (f.heat.cells(groups, 0, 5010, 50) for f in (early_frame, late_frame))
     assert (left_cells[0] == right_cells[0]).all() and (right_cells[2] == 0).all()
     assert (right_cells[1] == CELL_NAN).sum() == 1
     assert late_frame.heat.ever_bad().tolist() == [False, True, False]
