@@ -201,6 +201,12 @@ def test_one_incident_is_one_symptom_and_it_ends_after_calm():
     assert [s[1] for s in found(*bad, *calm, *again)] == [0, 100]
 
 
+def test_calm_counts_only_in_a_row():
+    almost = [step(1)] * (RECOVERY_STEPS - 1)
+    bad = step(0, loss=NAN_VALUE)
+    assert len(found(bad, *almost, bad, *almost, bad)) == 1
+
+
 def test_an_incident_that_gets_worse_is_told_again():
     assert found(
         bad_gradient(0, skipped=True, loss_scale=2.0), bad_gradient(1, loss_scale=1.0)
