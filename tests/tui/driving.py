@@ -46,6 +46,7 @@ class Driven:
     async def show(self, frame: Frame) -> str:
         """Draw another frame, return the screen."""
         self.session.current = frame
+        self.clock.now_s += 2  # longer than any panel rests
         self.app.refresh_picture()
         await self.pilot.pause()
         return self.text

@@ -158,6 +158,8 @@ class TuimonApp(App[None]):
         self._notice(frame)
         if scene.frozen:
             return
+        if frame.state != scene.frame.state or frame.alert != scene.frame.alert:
+            scene.revision += 1
         scene.frame = frame
         if frame.clip.mode == "on" and frame.clip.max_norm is not None:
             scene.max_norm_known = True
@@ -178,7 +180,8 @@ class TuimonApp(App[None]):
             self._place(boxes)
         for box in boxes:
             live = scene.frozen and box.panel in ("header", "footer")
-            self.panes[box.panel].sync(scene.with_frame(self._live) if live else scene)
+            shown = scene.with_frame(self._live) if live else scene
+            self.panes[box.panel].sync(shown, self._drawn_s)
 
     def _place(self, boxes: list[Box]) -> None:
         self.boxes = boxes
@@ -225,6 +228,7 @@ class TuimonApp(App[None]):
     def action_do(self, name: str) -> None:
         """Everything a key of the table does."""
         scene = self.scene
+        scene.revision += 1
         choice = CHOICES.get(name)
         if choice is not None:
             choice(scene, self.boxes)
@@ -260,6 +264,7 @@ class TuimonApp(App[None]):
 
     def on_pane_pointed(self, message: Pane.Pointed) -> None:
         """The mouse focuses; its wheel moves rows or zooms time."""
+        self.scene.revision += 1
         if message.panel in focusable(self.boxes):
             self.scene.focus = message.panel
         if message.turn:
@@ -283,6 +288,7 @@ class TuimonApp(App[None]):
                 scene.heat.cursor = scene.heat.top = 0
             else:
                 scene.log.filter = words
+            scene.revision += 1
             self.draw()
 
         content = scene.heat.tree.filter if in_layers else scene.log.filter

@@ -342,6 +342,7 @@ class ChartPanel:
     """A series in its frame."""
 
     can_focus = True
+    rest_s = 0.2
 
     def __init__(self, name: str, series: str) -> None:
         self.name = name

@@ -101,6 +101,7 @@ class HeatPanel:
 
     name = "layers"
     can_focus = True
+    rest_s = 0.2
 
     def __init__(self) -> None:
         self._cells: CellTable | None = None

@@ -31,10 +31,12 @@ class Pane(Widget):
         super().__init__()
         self.panel = panel
         self.box: Box | None = None
-        self._scene: Scene | None = None
         self._rows: list[Row] = []
         self._strips: list[Strip] = []
         self._key: object = None
+        self._place: object = None
+        self._revision = -1
+        self._drawn_s = float("-inf")
 
     def place(self, box: Box) -> None:
         """Move to a box and become visible."""
@@ -44,20 +46,31 @@ class Pane(Widget):
             self.styles.width, self.styles.height = box.width, box.height
         self.display = True
 
-    def sync(self, scene: Scene) -> None:
-        """Draw what changed since the last call; nothing at all when nothing did."""
-        self._scene = scene
+    def sync(self, scene: Scene, now_s: float) -> None:
+        """Draw what changed since the last call; nothing at all when nothing did.
+
+        Args:
+            now_s: monotonic time. Newer data alone is drawn once in the panel's `rest_s`.
+        """
         box = self.box
         if box is None or not self.display:
             return
         focused = self.panel.can_focus and scene.focus == self.panel.name
-        key = (self.panel.key(scene), box, scene.look.stamp, focused, scene.frozen)
-        if key == self._key:
+        place = (box, scene.look.stamp, focused, scene.frozen)
+        may_wait = place == self._place and scene.revision == self._revision
+        if may_wait and now_s - self._drawn_s < self.panel.rest_s:
             return
+        self._revision = scene.revision
+        if place == self._place and self.panel.key(scene) == self._key:
+            return
+        self._place, self._drawn_s = place, now_s
         drawn = self.panel.draw(scene, box.width, box.height, focused)
         rows = in_alphabet(scene.look, drawn[: box.height])
         # Drawing settles cursors and scroll offsets, which are part of the key.
-        self._key = (self.panel.key(scene), box, scene.look.stamp, focused, scene.frozen)
+        self._key = self.panel.key(scene)
+        self._show(rows, box)
+
+    def _show(self, rows: list[Row], box: Box) -> None:
         old, self._rows = self._rows, rows
         if len(old) != len(rows) or not self._strips:
             self._strips = [Strip(row, box.width) for row in rows]
@@ -69,11 +82,6 @@ class Pane(Widget):
         if dirty:
             self.refresh(*(Region(0, index, box.width, 1) for index in dirty))
 
-    def forget(self) -> None:
-        """Draw anew at the next `sync`, whatever it shows."""
-        self._key = None
-        self._strips = []
-
     def render_line(self, y: int) -> Strip:
         """One row, cut or padded to the widget's present width."""
         if y >= len(self._strips):
@@ -82,8 +90,9 @@ class Pane(Widget):
 
     def on_resize(self, event: Resize) -> None:
         """Textual has given the pane its box."""
-        if self._scene is not None:
-            self.sync(self._scene)
+        if self._rows and self.box is not None:
+            self._strips = []
+            self._show(self._rows, self.box)
 
     def on_click(self, event: Click) -> None:
         """A click gives the focus."""

@@ -86,6 +86,7 @@ class Scene:
     max_norm_known: bool = False  # a bound for tuimon's own clipping was given before
     alert_hidden: float | None = None  # time_s of the alert that was dismissed
     hint: tuple[tuple[str, str], ...] = ()  # (key, word) for the footer
+    revision: int = 0  # grows with every key and incident: what follows is drawn at once
     notice: tuple[str, str] = ("", "dim")  # words and colour of the footer's left end
     charts: ChartDesk = field(default_factory=ChartDesk)
     heat: HeatDesk = field(default_factory=HeatDesk)
@@ -101,6 +102,8 @@ class Panel(Protocol):
 
     name: str
     can_focus: bool
+    rest_s: float
+    """Seconds between two pictures that only newer data asks for: no faster than one can read."""
 
     def key(self, scene: Scene) -> object:
         """What the picture depends on; an equal key means an equal picture of that size."""

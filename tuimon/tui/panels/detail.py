@@ -62,6 +62,7 @@ class DetailPanel:
 
     name = "detail"
     can_focus = False
+    rest_s = 1.0
 
     def __init__(self) -> None:
         self._cells: CellTable | None = None

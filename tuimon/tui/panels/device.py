@@ -56,6 +56,7 @@ class MemoryPanel:
 
     name = "memory"
     can_focus = True
+    rest_s = 0.5
 
     def key(self, scene: Scene) -> object:
         """Changes about once a second."""
@@ -125,6 +126,7 @@ class AmpPanel:
 
     name = "amp"
     can_focus = True
+    rest_s = 0.5
 
     def key(self, scene: Scene) -> object:
         """Changes with the scale and the skips."""
@@ -185,6 +187,7 @@ class StepPanel:
 
     name = "step"
     can_focus = True
+    rest_s = 0.5
 
     def key(self, scene: Scene) -> object:
         """Changes when a printed figure changes."""
@@ -255,6 +258,7 @@ class CompactPanel:
 
     name = "compact"
     can_focus = False
+    rest_s = 0.5
 
     def key(self, scene: Scene) -> object:
         """Changes when a printed figure changes."""

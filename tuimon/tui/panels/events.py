@@ -46,6 +46,7 @@ class EventsPanel:
 
     name = "events"
     can_focus = True
+    rest_s = 0.0
 
     def key(self, scene: Scene) -> object:
         """Changes with the events and the cursor."""
@@ -146,6 +147,7 @@ class LedgerPanel:
 
     name = "ledger"
     can_focus = False
+    rest_s = 0.0
 
     def key(self, scene: Scene) -> object:
         """Changes with the commands."""

@@ -88,6 +88,7 @@ class HeaderPanel:
 
     name = "header"
     can_focus = False
+    rest_s = 0.0
 
     def key(self, scene: Scene) -> object:
         """Changes with every figure of the line."""
@@ -163,6 +164,7 @@ class AlertPanel:
 
     name = "alert"
     can_focus = False
+    rest_s = 0.0
 
     def key(self, scene: Scene) -> object:
         """Changes with the event, the state and its sentence."""
@@ -211,6 +213,7 @@ class FooterPanel:
 
     name = "footer"
     can_focus = False
+    rest_s = 0.0
 
     def key(self, scene: Scene) -> object:
         """Changes with the notice and the keys."""

@@ -18,6 +18,7 @@ class TinyPanel:
 
     name = "tiny"
     can_focus = False
+    rest_s = 0.0
 
     def key(self, scene: Scene) -> object:
         """Never changes."""
