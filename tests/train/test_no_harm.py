@@ -1,0 +1,362 @@
+"""The same numbers bit for bit with and without tuimon, and nothing of it left behind."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import io
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.utils.clip_grad as torch_clip
+from torch import nn
+
+import tuimon
+from tests.train.conftest import Feed
+from tuimon.train import monitor as monitors
+
+Loop = Callable[[Callable[..., Any]], list[Any]]
+
+
+def net(dropout: float = 0.1) -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(dropout), nn.Linear(16, 1)
+    )
+
+
+def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    made = torch.Generator().manual_seed(7)
+    return [
+        (torch.randn(8, 6, generator=made) * 3, torch.randn(8, 1, generator=made))
+        for _ in range(count)
+    ]
+
+
+def plain(watch: Callable[..., Any]) -> list[Any]:
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    watch(model, optimizer)
+    for step, (x, y) in enumerate(batches(25)):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x), y).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        if step % 7 == 0:
+            model.eval()
+            with torch.no_grad():
+                model(x)
+            model.train()
+    return [model, optimizer]
+
+
+def scaled(watch: Callable[..., Any]) -> list[Any]:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**20, growth_interval=4)
+    watch(model, optimizer, scaler)
+    for step, (x, y) in enumerate(batches(25)):
+        x = x * (1e30 if step == 5 else 1)
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = nn.functional.mse_loss(model(x).float(), y)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    return [model, optimizer, scaler]
+
+
+def accumulated(watch: Callable[..., Any]) -> list[Any]:
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
+    watch(model, optimizer, scheduler=scheduler)
+    for step, (x, y) in enumerate(batches(24)):
+        (nn.functional.mse_loss(model(x), y) / 3).backward()
+        if step % 3 == 2:
+            optimizer.step()
+            optimizer.zero_grad()
+            scheduler.step()
+    return [model, optimizer, scheduler]
+
+
+def closures(watch: Callable[..., Any]) -> list[Any]:
+    model = net(0.0)
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
+    watch(model, optimizer)
+    for x, y in batches(5):
+
+        def closure(x: torch.Tensor = x, y: torch.Tensor = y) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(model(x), y)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+    return [model, optimizer]
+
+
+def adversarial(watch: Callable[..., Any]) -> list[Any]:
+    maker, judge = nn.Linear(4, 6), net()
+    first = torch.optim.Adam(judge.parameters(), lr=0.01)
+    second = torch.optim.Adam(maker.parameters(), lr=0.01)
+    watch([maker, judge], [second, first])
+    for x, _ in batches(12):
+        fake = maker(torch.randn(8, 4))
+        first.zero_grad()
+        (judge(x).mean() - judge(fake.detach()).mean()).backward()
+        first.step()
+        second.zero_grad()
+        judge(fake).mean().backward()
+        second.step()
+    return [maker, judge, first, second]
+
+
+def fingerprint(objects: list[Any]) -> dict[str, Any]:
+    """Every number that a run leaves behind, with the random streams."""
+    found: dict[str, Any] = {
+        "torch": torch.get_rng_state(),
+        "python": random.getstate(),
+        "numpy": np.random.get_state()[1],
+    }
+    for index, thing in enumerate(objects):
+        _flatten(found, str(index), thing.state_dict())
+    return found
+
+
+def _flatten(found: dict[str, Any], name: str, value: Any) -> None:
+    if isinstance(value, dict):
+        for key, each in value.items():
+            _flatten(found, f"{name}.{key}", each)
+    elif isinstance(value, list | tuple):
+        for index, each in enumerate(value):
+            _flatten(found, f"{name}.{index}", each)
+    else:
+        found[name] = value
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return one.dtype == other.dtype and np.array_equal(
+            one.detach().numpy(), other.detach().numpy(), equal_nan=True
+        )
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other)
+    return bool(one == other)
+
+
+def run(loop: Loop, watch: Callable[..., Any]) -> dict[str, Any]:
+    torch.manual_seed(3)
+    random.seed(3)
+    np.random.seed(3)
+    return fingerprint(loop(watch))
+
+
+@pytest.mark.parametrize("loop", [plain, scaled, accumulated, closures, adversarial])
+def test_bit_for_bit(loop: Loop, feed: Feed) -> None:
+    bare = run(loop, lambda *args, **kwargs: None)
+    watched = run(loop, tuimon.watch)
+    assert feed.steps, "nothing was watched"
+    assert not [event for event in feed.events if event.kind.startswith("tap-")]
+    assert bare.keys() == watched.keys()
+    assert [name for name in bare if not same(bare[name], watched[name])] == []
+
+
+def test_patches_leave_no_trace(feed: Feed) -> None:
+    places = [
+        (torch.Tensor, "backward"),
+        (torch.autograd, "backward"),
+        (torch_clip, "_get_total_norm"),
+        (torch_clip, "_clip_grads_with_norm_"),
+        (torch.nn.utils, "get_total_norm"),
+        (torch.amp.GradScaler, "step"),
+        (torch.utils.data.DataLoader, "__iter__"),
+    ]
+    before = [getattr(owner, name) for owner, name in places]
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = tuimon.watch(model, optimizer)
+    during = [getattr(owner, name) for owner, name in places]
+    assert all(now is not old for now, old in zip(during, before, strict=True))
+    assert inspect.signature(torch.Tensor.backward) == inspect.signature(before[0])
+    monitor.close()
+    monitor.close()
+    after = [getattr(owner, name) for owner, name in places]
+    assert all(now is old for now, old in zip(after, before, strict=True))
+    assert not model._forward_pre_hooks
+    assert not optimizer._optimizer_step_pre_hooks and not optimizer._optimizer_step_post_hooks
+
+
+def test_a_foreign_patch_on_top_survives(feed: Feed) -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    bare = torch.Tensor.backward
+    monitor = tuimon.watch(model, optimizer)
+    ours = torch.Tensor.backward
+    calls = []
+
+    def foreign(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        return ours(self, *args, **kwargs)
+
+    torch.Tensor.backward = foreign
+    try:
+        monitor.close()
+        assert torch.Tensor.backward is foreign
+        model(torch.randn(4, 6)).sum().backward()
+        assert calls == [1]
+        tuimon.watch(model, optimizer)
+        model(torch.randn(4, 6)).sum().backward()
+        optimizer.step()
+        assert feed.steps[-1].backward_calls == 1, "wrapped twice, or not again"
+    finally:
+        torch.Tensor.backward = ours
+    monitors._monitors[-1].close()
+    assert torch.Tensor.backward is bare
+
+
+def test_copies_and_files_are_inert(feed: Feed, tmp_path: Any) -> None:
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    tuimon.watch(model, optimizer)
+    model_copy, optimizer_copy = copy.deepcopy(model), copy.deepcopy(optimizer)
+    x = torch.randn(4, 6)
+    model_copy(x).sum().backward()
+    optimizer_copy.step()
+    torch.optim.swa_utils.AveragedModel(model)(x)
+    assert feed.steps == []
+    buffer = io.BytesIO()
+    torch.save(model, buffer)
+    torch.save(optimizer, io.BytesIO())
+    code = (
+        "import sys, io\n"
+        "sys.modules['tuimon'] = None\n"
+        "import torch\n"
+        "model = torch.load(io.BytesIO(sys.stdin.buffer.read()), weights_only=False)\n"
+        "print(tuple(model(torch.ones(2, 6)).shape))\n"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], input=buffer.getvalue(), capture_output=True
+    )
+    assert answer.stdout.decode().strip() == "(2, 1)", answer.stderr.decode()
+
+
+def test_a_failing_tap_is_said_once_and_disarmed(
+    feed: Feed, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tuimon.train import track
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("out of order")
+
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    tuimon.watch(model, optimizer)
+    monkeypatch.setattr(track, "measure", broken)
+    for x, y in batches(10):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+    assert [step.step for step in feed.steps] == list(range(10))
+    assert all(step.grad_norm is None and step.loss is not None for step in feed.steps)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "gradients" in line]
+    assert len(lines) == 2 and all(line.startswith("tuimon: ") for line in lines)
+    assert [event.kind for event in feed.events].count("tap-disarmed") == 1
+
+
+def test_whatever_breaks_inside_a_hook_the_loop_goes_on(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tuimon.train import observer
+    from tuimon.train.taps import loss
+
+    bare = run(plain, lambda *args, **kwargs: None)
+
+    def broken(*args: Any, **kwargs: Any) -> Any:
+        raise ZeroDivisionError
+
+    for owner, name in (
+        (loss, "_read"),
+        (observer.Observer, "used_up"),
+        (observer.Observer, "is_nested"),
+        (observer.Observer, "reach_boundary"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, broken)
+            watched = run(plain, tuimon.watch)
+        assert all(same(bare[name], watched[name]) for name in bare)
+        monitors._wiring.observer.boundary.disarmed.clear()
+        monitors._wiring.observer.boundary.failures.clear()
+        for monitor in list(monitors._monitors):
+            monitor.close()
+
+
+def test_disabled_is_inert(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUIMON_DISABLE", "1")
+    before = torch.Tensor.backward
+    model = net()
+    monitor = tuimon.watch(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert monitor.closed and torch.Tensor.backward is before and not model._forward_pre_hooks
+    monitor.log(loss=1.0)
+    with monitor.step(), monitor.detached():
+        assert monitor.skip() is False
+    monitor.close()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"policy": "hold"},
+        {"guard": "device"},
+        {"snapshot_every": 10},
+        {"activations": ["0"]},
+        {"check_every": 0},
+        {"budget_frac": 0.0},
+    ],
+)
+def test_what_cannot_be_had_is_refused(options: dict[str, Any]) -> None:
+    model = net()
+    with pytest.raises(ValueError, match=r"tuimon\.watch: "):
+        tuimon.watch(model, torch.optim.SGD(model.parameters(), lr=0.1), **options)
+
+
+def test_the_same_objects_have_one_monitor(feed: Feed) -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = tuimon.watch(model, optimizer)
+    assert tuimon.watch(model, optimizer) is monitor
+    assert len(model._forward_pre_hooks) == 1
+    assert len(optimizer._optimizer_step_pre_hooks) == 1
+
+
+def test_watching_keeps_nothing_alive(feed: Feed) -> None:
+    import gc
+    import weakref
+
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    tuimon.watch(model, optimizer)
+    model(torch.randn(4, 6)).sum().backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    gone = [weakref.ref(model), weakref.ref(optimizer), weakref.ref(model[0].weight)]
+    del model, optimizer
+    gc.collect()
+    assert [reference() for reference in gone] == [None, None, None]
+
+
+def test_fullgraph_compile_is_unbroken(feed: Feed) -> None:
+    model = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    tuimon.watch(model, optimizer)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    for x, y in batches(3):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(compiled(x), y).backward()
+        optimizer.step()
+    assert len(feed.steps) == 3 and feed.steps[-1].grad_norm is not None
