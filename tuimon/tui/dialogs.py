@@ -146,7 +146,7 @@ class TypedLine:
         after = self.content[self.at + 1 :]
         parts = [
             data(look, before, "strong", "selected"),
-            data(look, under, "bg", "key"),
+            data(look, under, "on_level", "key"),
             data(look, after, "strong", "selected"),
         ]
         return fit(look, parts, width, pad=look.style("text", "selected"))

@@ -49,8 +49,8 @@ ORDER = tuple(PALETTES)
 # With sixteen colours hue alone says nothing: heat-map cells carry their glyph ramp as well.
 _SIXTEEN = {
     "bg": "default", "raised": "default", "selected": "bright_black", "line": "bright_black",
-    "focus": "cyan", "text": "default", "dim": "white", "faint": "bright_black",
-    "strong": "bright_white", "key": "bright_cyan", "ok": "green", "warn": "yellow",
+    "focus": "cyan", "text": "default", "dim": "bright_black", "faint": "bright_black",
+    "strong": "default", "key": "cyan", "ok": "green", "warn": "yellow",
     "bad": "bright_red", "on_badge": "bright_white", "nan": "red", "inf": "magenta",
     "zero": "white", "zero_bg": "bright_black",
     "level1": "bright_cyan", "level2": "bright_blue", "level3": "blue", "level4": "default",
@@ -114,7 +114,8 @@ class Look:
         if self.colours == NONE:
             badge = bg in ("nan", "inf", "warn", "bad", "ok", "selected", "zero_bg", "key")
             return Style(bold=bold or fg == "strong" or None, reverse=badge or None)
-        back = self.colour(bg) if bg else None
+        # A palette is made for its own background; sixteen colours go with the terminal's.
+        back = self.colour(bg or "bg")
         return Style(
             color=self.colour(fg),
             bgcolor=None if back == "default" else back,

@@ -106,7 +106,7 @@ class EventsPanel:
         bold = event.severity == "critical"
         room = width - cell_len(step) - 2
         lead = 3 + cell_len(when)
-        words = wrapped(event.text, room - lead, limit=40) if whole else [event.text]
+        words = wrapped(event.text, room - lead, limit=40 if whole else 2)
         left = [
             text(look, f" {mark} ", colour, bg, bold=True),
             text(look, when, "dim", bg),
@@ -138,7 +138,7 @@ def wrapped(detail: str, width: int, *, limit: int) -> list[str]:
         if current.strip():
             lines.append(current)
     if len(lines) > limit:
-        lines = [*lines[: limit - 1], lines[limit - 1][: max(0, width - 1)] + "…"]
+        lines = [*lines[: limit - 1], lines[limit - 1].ljust(width)[: width - 1].rstrip() + "…"]
     return lines
 
 

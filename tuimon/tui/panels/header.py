@@ -67,7 +67,7 @@ def state_badge(look: Look, frame: Frame) -> Row:
         words += f" {duration_s(float(int(frame.silent_for_s)))}"
     if frame.state == LIVE:
         return [text(look, words, colour, bold=True)]
-    return [text(look, f" {words} ", "bg", colour, bold=True)]
+    return [text(look, f" {words} ", "on_level", colour, bold=True)]
 
 
 def _exit_badge(look: Look, frame: Frame) -> Row:
@@ -75,9 +75,9 @@ def _exit_badge(look: Look, frame: Frame) -> Row:
     if ended is None:
         return [text(look, f" {look.glyphs.critical} GONE ", "on_badge", "nan", bold=True)]
     if ended.kind == "ok":
-        return [text(look, f" {look.glyphs.live} DONE ", "bg", "ok", bold=True)]
+        return [text(look, f" {look.glyphs.live} DONE ", "on_level", "ok", bold=True)]
     if ended.kind == "stopped":
-        return [text(look, f" {look.glyphs.hollow} STOPPED ", "bg", "warn", bold=True)]
+        return [text(look, f" {look.glyphs.hollow} STOPPED ", "on_level", "warn", bold=True)]
     word = "KILLED" if ended.kind == "killed" else "EXITED"
     code = "" if ended.code is None else f" {ended.code}"
     return [text(look, f" {look.glyphs.critical} {word}{code} ", "on_badge", "nan", bold=True)]
@@ -119,7 +119,7 @@ class HeaderPanel:
         if scene.readonly:
             right.append([text(look, "READ-ONLY", "key", bold=True)])
         if scene.frozen:
-            right.append([text(look, " VIEW FROZEN ", "bg", "key", bold=True)])
+            right.append([text(look, " VIEW FROZEN ", "on_level", "key", bold=True)])
         right.append([*state_badge(look, frame), text(look, " ")])
         return [spread(look, left, right, width)]
 
