@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from tuimon.model.records import CLIP_USER
+
 Norms = dict[int, torch.Tensor]  # id of a gradient -> its L2 norm
 
 
@@ -74,12 +76,14 @@ class ClipCall:
     Attributes:
         params: what it was given.
         max_norm: the bound in force; None when the multiplication was suppressed.
+        mode: who decided about it.
         factor: what gradients were multiplied with; None when it is on a device or 1 by "off".
         total: the total norm while it is on a device.
     """
 
     params: Sequence[torch.Tensor]
     max_norm: float | None
+    mode: str = CLIP_USER
     factor: float | None = None
     total: torch.Tensor | None = None
 

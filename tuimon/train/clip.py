@@ -57,9 +57,11 @@ def factor(max_norm: float, total: float) -> float:
     return coefficient if math.isnan(coefficient) else min(coefficient, 1.0)
 
 
-def called(params: Sequence[torch.Tensor], bound: float | None, total: torch.Tensor) -> ClipCall:
+def called(
+    params: Sequence[torch.Tensor], bound: float | None, total: torch.Tensor, mode: str
+) -> ClipCall:
     """Account for a clipping whose total norm is known; one on a device is not read."""
-    call = ClipCall(params, bound)
+    call = ClipCall(params, bound, mode)
     if bound is not None:
         if total.device.type == "cpu":
             call.factor = factor(bound, float(total))

@@ -95,6 +95,13 @@ class Gate:
             session.set_state(RUNNING)
         return time.perf_counter() - began_s
 
+    def before_users_clipping(self, track: Track) -> None:
+        """The script clips ahead of the gate: what concerns clipping must act now to be exact."""
+        while self._queue and isinstance(
+            self._queue[0].command, commands.SetClip | commands.SetMaxNorm
+        ):
+            self._apply(self._queue.popleft(), track)
+
     def _carry_out(self, track: Track) -> None:
         while self._queue:
             request = self._queue.popleft()
@@ -113,12 +120,13 @@ class Gate:
         elif isinstance(command, commands.StepOnce):
             self._step_once(request, command.count)
         elif isinstance(command, commands.SetClip):
-            self._set_clip(request, command.mode, command.max_norm)
+            self._set_clip(request, command, self._first_clipped(track))
         elif isinstance(command, commands.SetMaxNorm):
             clipping = self._observer.clipping
-            old = clipping.max_norm
+            old = "none" if clipping.max_norm is None else f"{clipping.max_norm:g}"
             clipping.max_norm = command.max_norm
-            self.applied(request, "none" if old is None else f"{old:g}", f"{command.max_norm:g}")
+            step = self._first_clipped(track)
+            self.applied(request, old, f"{command.max_norm:g}", step=step)
         elif isinstance(command, commands.Dump):
             self._dump(request, command, track)
         elif isinstance(command, commands.Stop):
@@ -154,19 +162,25 @@ class Gate:
         step = self._observer.roster.next_step()
         self.applied(request, f"paused at {step}", f"paused at {step + self._steps_left}")
 
-    def _set_clip(self, request: commands.Request, mode: str, max_norm: float | None) -> None:
+    def _first_clipped(self, track: Track) -> int:
+        """Index of the first update that a change of clipping can still concern."""
+        observer = self._observer
+        clipped = any(call.touches(track.plan.ids) for call in observer.clips.calls)
+        return observer.roster.next_step() + clipped
+
+    def _set_clip(self, request: commands.Request, command: commands.SetClip, step: int) -> None:
         clipping = self._observer.clipping
         old = clipping.describe()
-        if mode == CLIP_ON:
-            bound = max_norm if max_norm is not None else clipping.bound
+        if command.mode == CLIP_ON:
+            bound = command.max_norm if command.max_norm is not None else clipping.bound
             if bound is None:
                 self.refuse(request, "no max_norm is known; name one")
                 return
             clipping.max_norm = bound
-        clipping.mode = mode
+        clipping.mode = command.mode
         new = clipping.describe()
-        self.applied(request, old, new)
-        self._event("clip", f"clip {old} → {new}", request)
+        self.applied(request, old, new, step=step)
+        self._event("clip", f"clip {old} → {new} from update {step} on", request)
 
     def _dump(self, request: commands.Request, command: commands.Dump, track: Track) -> None:
         from tuimon.train.dump import write_dump
@@ -192,9 +206,16 @@ class Gate:
         self._event("stop", f"stopped by {request.by or 'a command'}", request, severity="warning")
         raise Stop(f"stopped by tuimon at step {self._observer.roster.next_step()}")
 
-    def applied(self, request: commands.Request, old: str | None, new: str | None) -> None:
-        """Publish that a command took effect now."""
-        self._publish(request, "applied", old=old, new=new)
+    def applied(
+        self,
+        request: commands.Request,
+        old: str | None,
+        new: str | None,
+        *,
+        step: int | None = None,
+    ) -> None:
+        """Publish that a command takes effect, at the coming update if no other is named."""
+        self._publish(request, "applied", old=old, new=new, step=step)
 
     def refuse(self, request: commands.Request, reason: str) -> None:
         """Publish that an accepted command could not be carried out after all."""
@@ -208,6 +229,7 @@ class Gate:
         old: str | None = None,
         new: str | None = None,
         reason: str = "",
+        step: int | None = None,
     ) -> None:
         self._observer.session.publish(
             CommandState(
@@ -216,7 +238,7 @@ class Gate:
                 state=state,
                 by=request.by,
                 asked_at_s=request.asked_at_s,
-                step=self._observer.roster.next_step(),
+                step=self._observer.roster.next_step() if step is None else step,
                 old=old,
                 new=new,
                 reason=reason,

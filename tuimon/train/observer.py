@@ -71,6 +71,9 @@ class Observer:
         self.clipping = Clipping()
         self.gate = Gate(self)
         self.controls = Controls(self)
+        self.losses, self.last_losses = Losses(), None
+        self.times, self.clips = Times(), Clips()
+        self.explicit = False
 
     def gradient_note(self, track: Track) -> str:
         """What a reader of dumped gradients must know about them."""

@@ -142,7 +142,9 @@ def _quick(
     norms: Sequence[torch.Tensor] = ()
     if spied:
         norms = [norm for grad in grads if (norm := spied.get(id(grad))) is not None]
-    if len(norms) != len(grads):
+        if 0 < len(norms) < len(grads):
+            return None
+    if not norms:
         present = [grad for grad in grads if grad is not None]
         if len(present) != len(grads):
             return None

@@ -164,7 +164,7 @@ class Track:
         if total is not None and bound is not None and clip.multiply is not None:
             self.before_clipping()
             clip.multiply(params, bound, total)
-            update.calls = [clip.called(params, bound, total)]
+            update.calls = [clip.called(params, bound, total, CLIP_ON)]
 
     def before_clipping(self) -> None:
         """Our gradients are about to be multiplied: a device must measure them now."""
@@ -198,7 +198,7 @@ class Track:
                 late=late,
                 step_s=step_s,
                 lrs=self._lrs(),
-                clip_mode=observer.clipping.mode,
+                clip_mode=update.calls[-1].mode if update.calls else observer.clipping.mode,
                 covering=self._covering,
             )
         )

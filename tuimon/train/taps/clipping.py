@@ -84,6 +84,8 @@ class ClipTap:
         tracks = [t for t in observer.roster.tracks.values() if probe.touches(t.plan.ids)]
         if not tracks:
             return None
+        if observer.gate.busy:
+            observer.gate.before_users_clipping(tracks[0])
         users = float(max_norm)
         clipping = observer.clipping
         if math.isfinite(users):
@@ -93,6 +95,6 @@ class ClipTap:
             clip.measure_missing(params, observer.clips.norms, observer.clips.held)
             for track in tracks:
                 track.before_clipping()
-        observer.clips.calls.append(clip.called(params, bound, total_norm))
+        observer.clips.calls.append(clip.called(params, bound, total_norm, clipping.mode))
         observer.spent(began_s)
         return bound is None, max_norm if bound == users else bound
