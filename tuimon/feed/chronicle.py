@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
+import numpy as np
+import numpy.typing as npt
+
 from tuimon.feed.history import AmpHistory, HeatHistory, History, SeriesHistory, Totals
 from tuimon.feed.thinning import HeatFold, SeriesFold
 from tuimon.model.records import (
@@ -188,12 +191,11 @@ class Chronicle:
             self._cost_s += record.cost_s
             self._step_s += record.step_s
         self._count_amp(record)
-        if record.optimizer != PRIMARY:
-            return
-        self._steps += 1
-        if self._first_step is None:
-            self._first_step = record.step
-        self._last_step = record
+        if record.optimizer == PRIMARY:
+            self._steps += 1
+            if self._first_step is None:
+                self._first_step = record.step
+            self._last_step = record
         self._add_heat(record)
 
     def _add_device_stats(self, record: DeviceStats) -> None:
@@ -206,8 +208,7 @@ class Chronicle:
         ):
             if value is not None:
                 self._sample(name + suffix, record.step, value)
-        if record.optimizer == PRIMARY:
-            self._add_heat(record)
+        self._add_heat(record)
 
     def _sample(self, name: str, step: int, value: float) -> None:
         fold = self._series.get(name)
@@ -225,9 +226,20 @@ class Chronicle:
         fold = self._heats.get(record.epoch)
         if fold is None:
             fold = self._heats[record.epoch] = HeatFold(record.epoch, layers)
-        if not fold.add(record.step, record.norms, record.flags):
+        step = record.step if record.optimizer == PRIMARY else self.last_step
+        mine = self._layers_of(record)
+        if not fold.add(step or 0, record.norms, record.flags, mine):
             self._lost["layer mismatch"] = self._lost.get("layer mismatch", 0) + 1
         self._bound_heats()
+
+    def _layers_of(self, record: Step | DeviceStats) -> npt.NDArray[np.bool_] | None:
+        """Which layers the record speaks of: with several optimizers only those of its own."""
+        table = self._tables.get(record.epoch)
+        if table is None or len(set(table.optimizer_index) - {-1}) < 2:
+            return None
+        owners = np.array(table.optimizer_index)
+        mine: npt.NDArray[np.bool_] = (owners == record.optimizer) | (owners < 0)
+        return mine if len(mine) == len(table.names) else None
 
     def _bound_heats(self) -> None:
         while len(self._heats) > 1 and (

@@ -160,19 +160,28 @@ class HeatFold:
     def size_bytes(self) -> int:
         return self._norms.nbytes + self._flags.nbytes
 
-    def add(self, step: int, norms: bytes, flags: bytes) -> bool:
-        """Fold one step in; False when the arrays do not belong to this number of layers."""
+    def add(
+        self, step: int, norms: bytes, flags: bytes, mine: npt.NDArray[np.bool_] | None = None
+    ) -> bool:
+        """Fold one step in; False when the arrays do not belong to this number of layers.
+
+        `mine` marks the layers that the record speaks of; None means all of them.
+        """
         if len(norms) not in (0, 4 * self.layers) or len(flags) not in (0, self.layers):
             return False
         if not norms and not flags:
             return True
         index = self._bucket(step)
         bits = np.frombuffer(flags, np.uint8) if flags else None
+        if bits is not None and mine is not None:
+            bits = np.where(mine, bits, np.uint8(0))
         if norms:
             values = np.frombuffer(norms, "<f4")
             usable = np.isfinite(values)
             if bits is not None:
                 usable &= (bits & _MISSING) == 0
+            if mine is not None:
+                usable &= mine
             row = self._norms[index]
             np.fmax(row, np.where(usable, values, np.float32(_NAN)), out=row)
         if bits is not None:

@@ -27,6 +27,7 @@ from tuimon.feed.thinning import HeatFold, SeriesFold, flags_of
 from tuimon.model.records import (
     NAN,
     NO_GRAD,
+    UNMEASURED,
     CommandState,
     DeviceStats,
     Event,
@@ -242,6 +243,30 @@ def test_a_list_of_wrong_length_is_counted_not_folded():
     chronicle.add(Step(0, 0, norms=bytes(8)))
     chronicle.add(Step(1, 0, norms=bytes(12)))
     assert snapshot(chronicle).totals.lost == {"layer mismatch": 1}
+
+
+def test_every_optimizer_speaks_of_its_own_layers():
+    chronicle = Chronicle("r")
+    chronicle.add(LayerTable(0, ["g", "d"], optimizer_index=[1, 0]))
+    for step, other in ((7, 0), (8, 1)):
+        chronicle.add(
+            Step(
+                step, 0, norms=np.array([np.nan, 2], "<f4").tobytes(), flags=bytes([UNMEASURED, 0])
+            )
+        )
+        chronicle.add(
+            Step(
+                other,
+                0,
+                optimizer=1,
+                norms=np.array([np.nan, np.nan], "<f4").tobytes(),
+                flags=bytes([NAN if other else 0, UNMEASURED]),
+            )
+        )
+    heat = snapshot(chronicle).heats[0]
+    assert heat.first_step == 7
+    assert np.frombuffer(heat.flags, np.uint8).reshape(-1, 2).tolist() == [[0, 0], [NAN, 0]]
+    assert np.frombuffer(heat.norms, "<f4").reshape(-1, 2)[:, 1].tolist() == [2, 2]
 
 
 @pytest.mark.parametrize("key", ["loss", "lr", "lr/3", "skipped"])
