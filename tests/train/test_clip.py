@@ -1,4 +1,4 @@
-"""tuimon's clipping is bitwise the user's own; "off" leaves gradients alone; statistics see both."""
+"""Our clipping is bitwise the user's own; "off" leaves gradients alone; statistics see both."""
 
 from __future__ import annotations
 
