@@ -54,7 +54,7 @@ class Driven:
     async def until_sent(self, count: int) -> None:
         """Wait until so many commands have reached the session."""
         for _ in range(500):
-            if len(self.session.sent) >= count and not self.app._sending:
+            if len(self.session.sent) >= count and not self.app.bridge.is_sending:
                 return
             await self.pilot.pause(0.01)
         raise AssertionError(f"{len(self.session.sent)} commands sent, expected {count}")

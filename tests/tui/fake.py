@@ -190,18 +190,7 @@ class FakeRun:
 
     def frame(self, **changes: object) -> Frame:
         rng = np.random.default_rng(self.seed)
-        steps = np.arange(self.steps)
-        loss = 2.05 + 7.5 * np.exp(-steps / 1800) + rng.normal(0, 0.05, self.steps)
-        grad = 0.55 + 2.5 * np.exp(-steps / 500) + np.abs(rng.normal(0, 0.2, self.steps))
-        scale = np.full(self.steps, 65536.0)
-        for at in (4000, 9000, 12_000, 15_000):
-            if at < self.steps:
-                loss[at : at + 20] += 3.5
-                grad[at] = 9.0
-        for at in (6400, 11_500, 16_300):
-            if at < self.steps:
-                grad[at] = np.inf
-                scale[at:] /= 2
+        loss, grad, scale = self._curves(rng)
         names = layer_names(self.blocks)
         heat = self._heat(rng, len(names))
         if self.incident:
@@ -240,6 +229,21 @@ class FakeRun:
             history_first_step=0 if self.steps else None,
         )
         return replace(frame, **changes)  # type: ignore[arg-type]
+
+    def _curves(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        steps = np.arange(self.steps)
+        loss = 2.05 + 7.5 * np.exp(-steps / 1800) + rng.normal(0, 0.05, self.steps)
+        grad = 0.55 + 2.5 * np.exp(-steps / 500) + np.abs(rng.normal(0, 0.2, self.steps))
+        scale = np.full(self.steps, 65536.0)
+        for at in (4000, 9000, 12_000, 15_000):
+            if at < self.steps:
+                loss[at : at + 20] += 3.5
+                grad[at] = 9.0
+        for at in (6400, 11_500, 16_300):
+            if at < self.steps:
+                grad[at] = np.inf
+                scale[at:] /= 2
+        return loss, grad, scale
 
     def _heat(self, rng: np.random.Generator, layers: int) -> FakeHeat:
         steps = min(self.steps, 2000)

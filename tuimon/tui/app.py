@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from rich.console import RenderableType
 from textual import events
@@ -15,16 +13,14 @@ from textual.app import App
 from textual.geometry import Size
 from textual.screen import Screen
 
-from tuimon.errors import TuimonError
 from tuimon.model.commands import AnyCommand, SetClip
-from tuimon.model.records import CommandState
 from tuimon.tui.actions import ON_EVENTS, ON_LAYERS, bindings, hints, kind_of
+from tuimon.tui.bridge import Bridge, Clock, RunSession
 from tuimon.tui.celldiff import ChangedCells, ScreenMemory
 from tuimon.tui.choices import CHOICES, focusable, settle_focus, show_first_bad
-from tuimon.tui.dialogs import Clock, FilterDialog, HelpDialog, QuestionDialog
+from tuimon.tui.dialogs import FilterDialog, HelpDialog, QuestionDialog
 from tuimon.tui.driver import SafeDriver
 from tuimon.tui.pane import Pane
-from tuimon.tui.panels.events import command_words
 from tuimon.tui.panels.registry import make_panel
 from tuimon.tui.reach import Question, intent
 from tuimon.tui.scene import CHARTS, LAYERS, Scene
@@ -34,24 +30,6 @@ from tuimon.view.frame import Frame
 
 UNFOCUSED_HZ = 4.0
 DIALOG_HZ = 2.0  # a dimmed background doubles the cost of a frame
-NOTICE_S = 8.0
-_NOTICE_COLOURS = {"applied": "ok", "refused": "bad", "expired": "warn"}
-
-
-class RunSession(Protocol):
-    """Where frames come from and commands go."""
-
-    def tick(self) -> Frame:
-        """Drain the sources within their limits and return the newest frame."""
-        ...
-
-    def send(self, command: AnyCommand) -> CommandState:
-        """Ask the training; may block for seconds. Raises TuimonError when nobody answers."""
-        ...
-
-    def close(self) -> None:
-        """Let go of the run."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -84,25 +62,19 @@ class TuimonApp(App[None]):
     ) -> None:
         native = look.colours != FULL
         super().__init__(driver_class=SafeDriver, ansi_color=True if native else None)
-        self.session = session
+        self.bridge = Bridge(session, clock)
         self.options = options or ViewerOptions()
         self.clock = clock
         self.scene = Scene(Frame(), look, readonly=self.options.readonly)
         self.boxes: list[Box] = []
         self.failure: BaseException | None = None
         self.panes: dict[str, Pane] = {}
-        self._live = Frame()
         self._has_focus = True
         self._drawn_s = float("-inf")
-        self._notice_until_s = 0.0
-        self._told: dict[str, str] = {}
-        self._sending: set[asyncio.Task[None]] = set()
         self._alerted: object = None
         self._memory = ScreenMemory()
         for key, action in bindings(readonly=self.options.readonly):
             self.bind(key, f"do('{action.id}')", description=action.description)
-
-    # -- life ------------------------------------------------------------
 
     def get_default_screen(self) -> Screen[None]:
         """The one screen below all dialogs."""
@@ -133,7 +105,7 @@ class TuimonApp(App[None]):
         """Drain the session always; draw at the rate the situation deserves."""
         if not self.screen_stack or not self.is_running:
             return
-        self._live = self.session.tick()
+        frame = self.bridge.tick()
         rate = self.options.hz
         if not self._has_focus:
             rate = min(rate, UNFOCUSED_HZ)
@@ -142,20 +114,16 @@ class TuimonApp(App[None]):
         # A tick that comes a little early still counts, or 10 Hz would become 5.
         if self.clock() - self._drawn_s < 0.9 / rate:
             return
-        self._take(self._live)
+        self._take(frame)
         self.draw()
 
     def refresh_picture(self) -> None:
         """Drain and draw now."""
-        self._live = self.session.tick()
-        self._take(self._live)
+        self._take(self.bridge.tick())
         self.draw()
-
-    # -- the picture -----------------------------------------------------
 
     def _take(self, frame: Frame) -> None:
         scene = self.scene
-        self._notice(frame)
         if scene.frozen:
             return
         if frame.state != scene.frame.state or frame.alert != scene.frame.alert:
@@ -170,7 +138,7 @@ class TuimonApp(App[None]):
         """Place the panels and let each draw what changed."""
         scene, size = self.scene, size or self.size
         self._drawn_s = self.clock()
-        scene.hint = hints(scene)
+        scene.hint, scene.notice = hints(scene), self.bridge.notice
         boxes = arrange(scene, size.width, size.height)
         if scene.focus not in focusable(boxes):
             settle_focus(scene, boxes)
@@ -180,7 +148,7 @@ class TuimonApp(App[None]):
             self._place(boxes)
         for box in boxes:
             live = scene.frozen and box.panel in ("header", "footer")
-            shown = scene.with_frame(self._live) if live else scene
+            shown = scene.with_frame(self.bridge.frame) if live else scene
             self.panes[box.panel].sync(shown, self._drawn_s)
 
     def _place(self, boxes: list[Box]) -> None:
@@ -206,25 +174,6 @@ class TuimonApp(App[None]):
         if look.colours == NONE:
             self.screen_stack[0].styles.color = "ansi_default"
 
-    # -- what the newest command does ------------------------------------
-
-    def say(self, words: str, colour: str = "warn") -> None:
-        """Show a sentence in the footer for a while."""
-        self.scene.notice = (words, colour)
-        self._notice_until_s = self.clock() + NOTICE_S
-
-    def _notice(self, frame: Frame) -> None:
-        for state in frame.commands:
-            if self._told.get(state.id) != state.state:
-                first_sight = not self._told and state.state == "applied"
-                self._told[state.id] = state.state
-                if not first_sight:
-                    self.say(command_words(state), _NOTICE_COLOURS.get(state.state, "key"))
-        if self.scene.notice[0] and self.clock() > self._notice_until_s:
-            self.scene.notice = ("", "dim")
-
-    # -- keys ------------------------------------------------------------
-
     def action_do(self, name: str) -> None:
         """Everything a key of the table does."""
         scene = self.scene
@@ -235,7 +184,7 @@ class TuimonApp(App[None]):
             if name == "theme":
                 self._paint_background()
             elif name == "freeze":
-                self._take(self._live)
+                self._take(self.bridge.frame)
         elif name == "quit":
             self.exit()
             return
@@ -298,11 +247,11 @@ class TuimonApp(App[None]):
     def _reach(self, name: str) -> None:
         wanted = intent(
             name,
-            self.scene.with_frame(self._live),
-            dump_folder=self.options.dump_folder(self._live),
+            self.scene.with_frame(self.bridge.frame),
+            dump_folder=self.options.dump_folder(self.bridge.frame),
         )
         if isinstance(wanted, str):
-            self.say(wanted)
+            self.bridge.say(wanted)
         elif isinstance(wanted, Question):
             dialog = QuestionDialog(self.scene.look, self.clock, wanted)
             self.push_screen(dialog, self._answered)
@@ -311,7 +260,7 @@ class TuimonApp(App[None]):
 
     def _answered(self, command: AnyCommand | None) -> None:
         if command is None:
-            self.say("nothing was sent", "dim")
+            self.bridge.say("nothing was sent", "dim")
         else:
             self._send(command)
         self.draw()
@@ -319,25 +268,11 @@ class TuimonApp(App[None]):
     def _send(self, command: AnyCommand) -> None:
         if isinstance(command, SetClip) and command.max_norm is not None:
             self.scene.max_norm_known = True
-        self.say(f"{command.title} sent", "key")
-        task = asyncio.get_running_loop().create_task(self._deliver(command))
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
+        self.bridge.send(command, self._redraw)
 
-    async def _deliver(self, command: AnyCommand) -> None:
-        """Ask in a thread: the answer may take seconds and the picture must not wait."""
-        try:
-            state = await asyncio.to_thread(self.session.send, command)
-        except (TuimonError, OSError) as error:
-            self.say(f"{command.title} not sent: {error}", "bad")
-        else:
-            if self._told.get(state.id) is None:
-                self._told[state.id] = state.state
-                self.say(command_words(state), _NOTICE_COLOURS.get(state.state, "key"))
+    def _redraw(self) -> None:
         if self.is_running and self.screen_stack:
             self.draw()
-
-    # -- the terminal ----------------------------------------------------
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
         if isinstance(renderable, CompositorUpdate):
@@ -348,8 +283,6 @@ class TuimonApp(App[None]):
         """The terminal lost its content: send everything again."""
         self._memory.forget()
         self.screen.refresh(layout=True)
-
-    # -- trouble ---------------------------------------------------------
 
     def _fatal_error(self) -> None:
         """Leave without a traceback on the screen: local variables may hold secrets."""

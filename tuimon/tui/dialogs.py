@@ -15,6 +15,7 @@ from textual.widget import Widget
 from tuimon.model.commands import AnyCommand
 from tuimon.model.text import plain
 from tuimon.tui.actions import GROUPS, actions
+from tuimon.tui.bridge import Clock
 from tuimon.tui.heatmap import cell_glyphs
 from tuimon.tui.reach import Question
 from tuimon.tui.rows import Row, data, fit, framed, in_alphabet, text
@@ -27,7 +28,6 @@ _WIDTH = 68
 _HELP_WIDTH = 104
 _MAX_TYPED = 1024
 
-Clock = Callable[[], float]
 Answer = TypeVar("Answer")
 
 

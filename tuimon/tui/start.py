@@ -18,7 +18,7 @@ from tuimon.view.frame import LOADING, WAITING, Frame
 from tuimon.view.session import watch_run
 
 if TYPE_CHECKING:
-    from tuimon.tui.app import RunSession
+    from tuimon.tui.bridge import RunSession
 
 ONCE_WAIT_S = 2.0  # `once` takes a frame when the history has been read, or after this long
 EXIT_FAILED = 1

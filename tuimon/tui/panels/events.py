@@ -98,7 +98,7 @@ class EventsPanel:
         self, look: Look, event: Event, width: int, *, selected: bool, whole: bool
     ) -> list[Row]:
         mark, colour = mark_of(look, event.severity)
-        bg = "selected" if selected else ""
+        bg, quiet = ("selected", "text") if selected else ("", "dim")
         step = "" if event.step is None else f"{event.step:,}"
         when = f"{clock(event.time_s)}  " if whole else ""
         strong = "strong" if event.severity != "info" else "text"
@@ -109,17 +109,17 @@ class EventsPanel:
         words = wrapped(event.text, room - lead, limit=40 if whole else 2)
         left = [
             text(look, f" {mark} ", colour, bg, bold=True),
-            text(look, when, "dim", bg),
+            text(look, when, quiet, bg),
             data(look, words[0] if words else "", strong, bg, bold=bold),
         ]
-        rows = [[*fit(look, left, room, pad=pad), text(look, f" {step} ", "dim", bg)]]
+        rows = [[*fit(look, left, room, pad=pad), text(look, f" {step} ", quiet, bg)]]
         for line in words[1:]:
             part = data(look, " " * lead + line, strong, bg, bold=bold)
             rows.append(fit(look, [part], width, pad=pad))
         lines = wrapped(event.detail, width - 5, limit=40 if whole else 3)
         indent = " " * lead
         rows += [
-            fit(look, [text(look, indent + line, "dim", bg)], width, pad=pad) for line in lines
+            fit(look, [text(look, indent + line, quiet, bg)], width, pad=pad) for line in lines
         ]
         return rows
 
