@@ -32,6 +32,11 @@ class Net(nn.Module):
         return self.layers(
             torch.as_tensor(x))
 
+def bad(model):
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, float('nan'))
+    return list(model.parameters())
+
 def main():
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -49,10 +54,19 @@ def main():
     thread = threading.Thread(target=model, args=('text',), name='a')
     thread.start()
     thread.join()
-    try:
-        model('text')
-    except TypeError as error:
-        raise RuntimeError('wrapped') from error
+    chain = None
+    for fails in (
+        lambda: model('text'),
+        lambda: torch.optim.SGD([], lr=1),
+        lambda: loss.backward(),
+        lambda: nn.utils.clip_grad_norm_(bad(model), 1.0, error_if_nonfinite=True),
+        lambda: optimizer.step(lambda: 1 / 0),
+    ):
+        try:
+            fails()
+        except Exception as error:
+            error.__cause__, chain = chain, error
+    raise RuntimeError('wrapped') from chain
 
 if __name__ == '__main__':
     main()
