@@ -63,9 +63,7 @@ def test_the_saturated_model_never_becomes_nan(
 
 @pytest.mark.parametrize("max_norm", [None, 1.0])
 @pytest.mark.parametrize("seed", range(3))
-def test_with_exp_the_weights_overflow(
-    watched: Watched, seed: int, max_norm: float | None
-) -> None:
+def test_with_exp_the_weights_overflow(watched: Watched, seed: int, max_norm: float | None) -> None:
     watched.max_norm = max_norm
     with pytest.raises(RuntimeError, match="between 0 and 1"):
         saturated.main(["--delay", "0", "--exp", "--seed", str(seed)])
