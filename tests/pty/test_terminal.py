@@ -93,6 +93,36 @@ def test_signals_restore_the_terminal(open_terminal: Open, number: signal.Signal
     assert is_restored(terminal)
 
 
+def test_a_terminal_that_takes_nothing_can_still_be_left(open_terminal: Open) -> None:
+    terminal = open_terminal(VIEWER, "live", size=(200, 60))
+    terminal.until("pty-run")
+    for _ in range(40):  # pictures nobody reads
+        terminal.send(b"123t")
+        time.sleep(0.05)
+    os.kill(terminal.pid, signal.SIGTERM)
+    start = time.monotonic()
+    while (ended := os.waitpid(terminal.pid, os.WNOHANG))[0] == 0:
+        assert time.monotonic() - start < 20, "hangs"
+        time.sleep(0.05)
+    terminal.code = os.waitstatus_to_exitcode(ended[1])
+    assert terminal.code == 128 + signal.SIGTERM
+
+
+def test_suspended_and_resumed_it_draws_again(open_terminal: Open) -> None:
+    terminal = open_terminal(VIEWER, "live")
+    terminal.until("pty-run")
+    os.kill(terminal.pid, signal.SIGTSTP)
+    terminal.pump(1.0)
+    os.waitpid(terminal.pid, os.WUNTRACED)
+    assert is_restored(terminal)
+    terminal.screen.reset()
+    os.kill(terminal.pid, signal.SIGCONT)
+    shown = terminal.until("pty-run")
+    assert "device memory" in shown and "grad norm" in shown
+    terminal.send(b"q")
+    assert terminal.end() == 0
+
+
 def test_ctrl_c_leaves_as_interrupted(open_terminal: Open) -> None:
     terminal = open_terminal(VIEWER, "live")
     terminal.until("pty-run")

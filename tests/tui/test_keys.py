@@ -254,7 +254,7 @@ async def test_clip_asks_for_the_bound_once_then_cycles() -> None:
         assert viewer.session.sent == [
             SetClip("on", 0.5),
             SetMaxNorm(0.25),
-            SetMaxNorm(1.0),
+            SetMaxNorm(0.5),
             SetClip("user"),
             SetClip("on"),
             SetClip("off"),

@@ -13,7 +13,7 @@ from textual.app import App
 from textual.geometry import Size
 from textual.screen import Screen
 
-from tuimon.model.commands import AnyCommand, SetClip
+from tuimon.model.commands import AnyCommand, SetClip, SetMaxNorm
 from tuimon.tui.actions import ON_EVENTS, ON_LAYERS, bindings, hints, kind_of
 from tuimon.tui.bridge import Bridge, Clock, RunSession
 from tuimon.tui.celldiff import ChangedCells, ScreenMemory
@@ -112,7 +112,7 @@ class TuimonApp(App[None]):
         if len(self.screen_stack) > 1:
             rate = min(rate, DIALOG_HZ)
         # A tick that comes a little early still counts, or 10 Hz would become 5.
-        if self.clock() - self._drawn_s < 0.9 / rate:
+        if self.clock() - self._drawn_s < 0.9 / rate or self._is_backed_up():
             return
         self._take(frame)
         self.draw()
@@ -128,6 +128,9 @@ class TuimonApp(App[None]):
             return
         if frame.state != scene.frame.state or frame.alert != scene.frame.alert:
             scene.revision += 1
+        newest = frame.commands[-1] if frame.commands else None
+        if frame.clip != scene.frame.clip or (newest is not None and newest.state == "refused"):
+            scene.asked_max_norm = None
         scene.frame = frame
         if frame.clip.mode == "on" and frame.clip.max_norm is not None:
             scene.max_norm_known = True
@@ -168,8 +171,7 @@ class TuimonApp(App[None]):
 
     def _paint_background(self) -> None:
         look = self.scene.look
-        plain = look.colours != FULL
-        back = "ansi_default" if plain else look.colour("bg")
+        back = look.colour("bg") if look.colours == FULL else "ansi_default"
         self.screen_stack[0].styles.background = back
         if look.colours == NONE:
             self.screen_stack[0].styles.color = "ansi_default"
@@ -266,8 +268,9 @@ class TuimonApp(App[None]):
         self.draw()
 
     def _send(self, command: AnyCommand) -> None:
-        if isinstance(command, SetClip) and command.max_norm is not None:
+        if isinstance(command, SetClip | SetMaxNorm) and command.max_norm is not None:
             self.scene.max_norm_known = True
+            self.scene.asked_max_norm = command.max_norm
         self.bridge.send(command, self._redraw)
 
     def _redraw(self) -> None:
@@ -278,6 +281,10 @@ class TuimonApp(App[None]):
         if isinstance(renderable, CompositorUpdate):
             renderable = ChangedCells(renderable, self._memory)
         super()._display(screen, renderable)
+
+    def _is_backed_up(self) -> bool:
+        """Whether the terminal has not taken the last frame yet."""
+        return isinstance(self._driver, SafeDriver) and self._driver.is_backed_up
 
     def _repaint(self) -> None:
         """The terminal lost its content: send everything again."""

@@ -19,6 +19,7 @@ EXIT_HANG_UP = 128 + signal.SIGHUP
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
 _POLL_S = 0.1  # how fast the input thread notices that it must end
 _READ_BYTES = 4096
+_LAST_WORDS_S = 2.0  # for a terminal to take what restores it; one that is stopped never does
 
 
 class GuardedOutput:
@@ -31,6 +32,7 @@ class GuardedOutput:
         self._file = file
         self._on_gone = on_gone
         self._gone = False
+        self.is_writing = False
 
     def write(self, text: str) -> None:
         """Write, or note that nobody is there."""
@@ -47,6 +49,7 @@ class GuardedOutput:
     def _guard(self, act: Any) -> None:
         if self._gone:
             return
+        self.is_writing = True
         try:
             act()
         except BlockingIOError:
@@ -54,6 +57,8 @@ class GuardedOutput:
         except (OSError, ValueError):
             self._gone = True
             self._on_gone()
+        finally:
+            self.is_writing = False
 
 
 class SafeDriver(LinuxDriver):
@@ -61,13 +66,30 @@ class SafeDriver(LinuxDriver):
 
     def __init__(self, app: Any, **options: Any) -> None:
         super().__init__(app, **options)
-        self._file: Any = GuardedOutput(self._file, self._terminal_gone)
+        self._output = GuardedOutput(self._file, self._terminal_gone)
+        self._file: Any = self._output
+
+    @property
+    def is_backed_up(self) -> bool:
+        """Whether the terminal is still taking what was written before."""
+        return self._output.is_writing
 
     def start_application_mode(self) -> None:
         """Start, with signals that end the app through its own exit."""
         super().start_application_mode()  # type: ignore[no-untyped-call]
         for number in _SIGNALS:
             self._loop.add_signal_handler(number, self._end, 128 + number)
+
+    def close(self) -> None:
+        """Wait for the last words to be taken, but not for ever."""
+        writer = self._writer_thread
+        if writer is None:
+            return
+        writer._queue.put(None)
+        writer.join(_LAST_WORDS_S)
+        if writer.is_alive():
+            # The thread holds the lock of the stream: an ordinary exit would wait for it.
+            os._exit(self._app.return_code or EXIT_HANG_UP)
 
     def _end(self, code: int) -> None:
         self._app.exit(return_code=code)

@@ -134,9 +134,10 @@ def _clip_answer(typed: str) -> AnyCommand | str:
 
 def _scaled(scene: Scene, factor: float) -> Intent:
     clip = scene.frame.clip
-    if clip.mode != CLIP_ON or clip.max_norm is None:
+    bound = scene.asked_max_norm or clip.max_norm
+    if clip.mode != CLIP_ON or bound is None:
         return "tuimon does not clip now: c switches clipping on"
-    value = clip.max_norm * factor
+    value = bound * factor
     if not (math.isfinite(value) and value > 0):
         return f"max_norm cannot become {value}"
     return SetMaxNorm(value)

@@ -84,6 +84,7 @@ class Scene:
     frozen: bool = False
     readonly: bool = False
     max_norm_known: bool = False  # a bound for tuimon's own clipping was given before
+    asked_max_norm: float | None = None  # sent, but not yet seen in a step
     alert_hidden: float | None = None  # time_s of the alert that was dismissed
     hint: tuple[tuple[str, str], ...] = ()  # (key, word) for the footer
     revision: int = 0  # grows with every key and incident: what follows is drawn at once
