@@ -13,7 +13,7 @@ VIEWS = "views"
 TIME = "charts"
 ROWS = "layers and events"
 TRAINING = "training"
-GROUPS = (VIEWS, TRAINING, TIME, ROWS)
+GROUPS = (VIEWS, TIME, ROWS, TRAINING)
 
 # States in which nothing can be sent, so that no footer offers it.
 UNREACHABLE = frozenset({WAITING, LOADING, GONE, RECONNECTING, OTHER_VERSION})

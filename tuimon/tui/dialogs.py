@@ -14,7 +14,7 @@ from textual.widget import Widget
 
 from tuimon.model.commands import AnyCommand
 from tuimon.model.text import plain
-from tuimon.tui.actions import GROUPS, actions
+from tuimon.tui.actions import ROWS, TIME, TRAINING, VIEWS, actions
 from tuimon.tui.bridge import Clock
 from tuimon.tui.heatmap import cell_glyphs
 from tuimon.tui.reach import Question
@@ -26,6 +26,7 @@ from tuimon.view.frame import ALL_ZERO, CELL_NAN, CELL_NEG_INF, CELL_POS_INF, NO
 DEAF_S = 0.4
 _WIDTH = 68
 _HELP_WIDTH = 104
+_HELP_COLUMNS = ((VIEWS, TRAINING), (TIME, ROWS))
 _MAX_TYPED = 1024
 
 Answer = TypeVar("Answer")
@@ -306,7 +307,7 @@ def help_rows(look: Look, width: int, height: int, *, readonly: bool) -> list[Ro
     """The body of the help: keys in two columns, then the legend of marks."""
     half = (width - 2) // 2
     columns: tuple[list[Row], list[Row]] = ([], [])
-    for column, groups in zip(columns, (GROUPS[:2], GROUPS[2:]), strict=True):
+    for column, groups in zip(columns, _HELP_COLUMNS, strict=True):
         for group in groups:
             lines = _group(look, group, half, readonly=readonly)
             column += [[], *lines] if column and lines else lines
