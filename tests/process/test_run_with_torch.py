@@ -177,9 +177,13 @@ def test_reaching_in_from_a_script(endless: subprocess.Popen[str], tmp_path: Pat
     assert tuimon("ctl", run, "pause")[0] == 3
 
 
-def test_a_killed_training_is_known_as_killed(endless: subprocess.Popen[str]) -> None:
+def test_a_stopped_process_and_an_interrupted_one(endless: subprocess.Popen[str]) -> None:
     assert tuimon("ctl", str(endless.pid), "pause")[0] == 0
+    endless.send_signal(signal.SIGSTOP)
+    status, out, _ = tuimon("ctl", str(endless.pid), "resume", "--json")
+    assert (status, json.loads(out)["state"]) == (4, "expired")
     endless.send_signal(signal.SIGINT)
+    endless.send_signal(signal.SIGCONT)
     _, err = endless.communicate(timeout=60)
     assert endless.returncode == -signal.SIGINT
     assert "KeyboardInterrupt" in err

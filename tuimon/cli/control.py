@@ -59,7 +59,11 @@ def send(
         if state.state == "accepted":
             state = follow(info, reader, state, until_s, clock)
     except Refused as error:
-        state = CommandState(request.id, command.title, "refused", reason=str(error))
+        # A process that is stopped finds the request when it goes on: silence is no refusal.
+        is_silent = isinstance(error.__cause__, TimeoutError)
+        fate = "expired" if is_silent else "refused"
+        reason = f"{error}{'; it may be applied when the process goes on' if is_silent else ''}"
+        state = CommandState(request.id, command.title, fate, reason=reason)
     finally:
         reader.close()
     return print_outcome(state, as_json=as_json)

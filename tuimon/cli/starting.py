@@ -71,8 +71,11 @@ def report_place(report: str) -> Path:
 def run_and_attach(argv: Sequence[str], *, name: str | None, report: str | None) -> int:
     """Start the training in the background and open the viewer; `q` leaves it running."""
     from tuimon.cli import viewing
+    from tuimon.train.session import is_disabled
 
-    viewing.need_terminal("tuimon run script.py", "then attach from a terminal")
+    if is_disabled():
+        raise CannotStart("TUIMON_DISABLE is set: there would be nothing to attach to; unset it")
+    viewing.need_terminal("tuimon run script.py", "runs without one")
     process, info = start_in_background(argv, name=name, report=report)
     status = viewing.view(info)
     if process.poll() is None:
@@ -114,7 +117,10 @@ def start_in_background(
         said.seek(0)
         reason = plain(said.read(_MAX_WORDS).decode(errors="replace").strip())
     end(process)
-    raise CannotStart(reason.removeprefix("tuimon: ") or "the training did not start in time")
+    reason = reason.removeprefix("tuimon: ").replace(
+        "training goes on unwatched", "script was not run"
+    )
+    raise CannotStart(reason or f"no run appeared within {APPEARS_WITHIN_S:g} s")
 
 
 def stop(process: subprocess.Popen[bytes], info: RunInfo) -> None:

@@ -1,0 +1,79 @@
+"""What a user can get wrong: one line on stderr, the documented status, never a traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tuimon.feed import registry
+
+
+def tuimon(*argv: str, **environ: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tuimon", *argv],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environ},
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "status", "words"),
+    [
+        (["--bogus"], 2, "--bogus"),
+        (["bogus"], 2, "bogus"),
+        (["run"], 2, "SCRIPT"),
+        (["attach"], 2, "--once"),
+        (["attach", "--once"], 3, "tuimon run"),
+        (["attach", "--once", "nope"], 3, "nope"),
+        (["attach", "--once", "\x1b[31mred"], 3, "no run"),
+        (["ctl", "nope", "pause"], 3, "nope"),
+        (["ctl", "nope", "pause", "--timeout", "x"], 2, "--timeout"),
+        (["ctl", "nope", "clip", "on", "--max-norm", "nan"], 2, "max_norm"),
+        (["ctl", "nope", "step", "0"], 2, "number of steps"),
+        (["ctl", "nope", "clip", "sideways"], 2, "sideways"),
+        (["ctl", "nope"], 2, "command"),
+        (["ctl", "nope", "log"], 3, "nope"),
+        (["demo", "nope"], 2, "nope"),
+        (["run", "--attach", "x.py"], 2, "terminal"),
+    ],
+)
+def test_one_line_and_a_status(argv: list[str], status: int, words: str) -> None:
+    code, out, err = tuimon(*argv)
+    assert (code, out) == (status, "")
+    assert len(err.splitlines()) == 1 and err.startswith("tuimon: ") and words in err
+    assert "\x1b" not in err
+
+
+def test_foreign_and_newer_runs(run_home: Path) -> None:
+    info = registry.create_run(name="mine", argv=["x"], versions={})
+    file = info.path / "run.json"
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps({**content, "format_version": 99}))
+    for mirror in Path(os.environ["XDG_STATE_HOME"]).rglob("*.json"):
+        mirror.unlink()
+    code, _, err = tuimon("attach", "--once", info.id)
+    assert (code, "99" in err, len(err.splitlines())) == (5, True, 1)
+    if os.getuid() == 0:
+        file.write_text(json.dumps(content))
+        os.chown(info.path, 12345, -1)
+        code, _, err = tuimon("ctl", info.id, "pause")
+        assert (code, "belongs to" in err, len(err.splitlines())) == (4, True, 1)
+
+
+def test_lists_for_scripts_and_closed_pipes() -> None:
+    assert tuimon("ls", "--json") == (0, "[]\n", "")
+    assert tuimon("--version")[0] == 0
+    code, out, _ = tuimon("demo", "--list")
+    assert code == 0 and "explode" in out
+    words = f"{sys.executable} -m tuimon demo --list 2>err | true; cat err; rm err"
+    quiet = subprocess.run(words, shell=True, capture_output=True, text=True, timeout=60)
+    assert quiet.stdout == ""
