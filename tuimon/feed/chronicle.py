@@ -227,19 +227,10 @@ class Chronicle:
         if fold is None:
             fold = self._heats[record.epoch] = HeatFold(record.epoch, layers)
         step = record.step if record.optimizer == PRIMARY else self.last_step
-        mine = self._layers_of(record)
+        mine = _layers_of(self._tables.get(record.epoch), record.optimizer)
         if not fold.add(step or 0, record.norms, record.flags, mine):
             self._lost["layer mismatch"] = self._lost.get("layer mismatch", 0) + 1
         self._bound_heats()
-
-    def _layers_of(self, record: Step | DeviceStats) -> npt.NDArray[np.bool_] | None:
-        """Which layers the record speaks of: with several optimizers only those of its own."""
-        table = self._tables.get(record.epoch)
-        if table is None or len(set(table.optimizer_index) - {-1}) < 2:
-            return None
-        owners = np.array(table.optimizer_index)
-        mine: npt.NDArray[np.bool_] = (owners == record.optimizer) | (owners < 0)
-        return mine if len(mine) == len(table.names) else None
 
     def _bound_heats(self) -> None:
         while len(self._heats) > 1 and (
@@ -302,3 +293,12 @@ class Chronicle:
 
 def _suffix(optimizer: int) -> str:
     return "" if optimizer == PRIMARY else f"@{optimizer}"
+
+
+def _layers_of(table: LayerTable | None, optimizer: int) -> npt.NDArray[np.bool_] | None:
+    """Which layers a record speaks of: with several optimizers only those of its own."""
+    if table is None or len(set(table.optimizer_index) - {-1}) < 2:
+        return None
+    owners = np.array(table.optimizer_index)
+    mine: npt.NDArray[np.bool_] = (owners == optimizer) | (owners < 0)
+    return mine if len(mine) == len(table.names) else None
