@@ -1,4 +1,4 @@
-"""Several optimizers, late parameters, nested steps: whose update is it, and which number has it."""
+"""Several optimizers, late parameters, nested steps: whose update, and which number."""
 
 from __future__ import annotations
 
@@ -99,3 +99,34 @@ def test_no_optimizer_given(feed: Feed) -> None:
     optimizer.step()
     (step,) = feed.steps
     assert step.loss is not None and step.grad_norm > 0 and step.optimizer == 0
+
+
+def test_a_container_counts_and_its_parts_do_not(feed: Feed) -> None:
+    class Container(torch.optim.Optimizer):
+        def __init__(self, parts: list[torch.optim.Optimizer]) -> None:
+            self.parts = parts
+            super().__init__([p for part in parts for p in part.param_groups[0]["params"]], {})
+
+        def step(self, closure: object = None) -> None:
+            for part in self.parts:
+                part.step()
+
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+    parts = [torch.optim.SGD(part.parameters(), lr=0.1) for part in model]
+    whole = Container(parts)
+    tuimon.watch(model, [whole, *parts])
+    for _ in range(3):
+        model(torch.randn(2, 3)).sum().backward()
+        whole.step()
+    assert [(step.optimizer, step.step) for step in feed.steps] == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_steps_inside_backward_are_left_alone(feed: Feed) -> None:
+    model = nn.Linear(3, 1)
+    own = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}
+    tuimon.watch(model, list(own.values()))
+    for param in model.parameters():
+        param.register_post_accumulate_grad_hook(lambda p: own[p].step())
+    before = model.weight.detach().clone()
+    model(torch.ones(1, 3)).sum().backward()
+    assert not torch.equal(model.weight, before) and feed.steps == []

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import tuimon
 from tests.train.conftest import Feed
+from tuimon.feed.registry import list_runs
 from tuimon.model.records import (
     NAN,
     NEG_INF,
@@ -23,6 +24,7 @@ from tuimon.model.records import (
     Facts,
     Step,
 )
+from tuimon.train import monitor as monitors
 
 
 def norms_of(step: Step) -> np.ndarray:
@@ -88,25 +90,45 @@ def test_evaluation_is_not_a_step_and_data_waits_are_the_trainings(feed: Feed) -
     assert feed.steps[1].step_s > 0
 
 
+class Busy(torch.utils.data.Dataset):
+    """Trains in a worker, and tells what the worker made of it."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        model, optimizer = small()
+        closed = tuimon.watch(model, optimizer).closed
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+        observer = monitors._wiring.observer
+        return torch.tensor([closed, observer.losses.calls, observer.off])
+
+
 def test_workers_are_inert(feed: Feed) -> None:
-    class Busy(torch.utils.data.Dataset):
-        def __len__(self) -> int:
-            return 2
-
-        def __getitem__(self, index: int) -> torch.Tensor:
-            """Trains in a worker: nothing of it may reach the run."""
-            model, optimizer = small()
-            tuimon.watch(model, optimizer)
-            model(torch.ones(1, 3)).sum().backward()
-            optimizer.step()
-            return torch.tensor(index)
-
     model, optimizer = small()
     tuimon.watch(model, optimizer)
-    assert len(list(DataLoader(Busy(), num_workers=2))) == 2
+    told = list(DataLoader(Busy(), batch_size=None, num_workers=2))
+    assert [each.tolist() for each in told] == [[1, 0, 1]] * 2
     model(torch.ones(1, 3)).sum().backward()
     optimizer.step()
-    assert len(feed.steps) == 1 and feed.session.watched
+    assert len(feed.steps) == 1 and feed.session.watched and len(list_runs()) == 1
+
+
+def test_state_that_turns_bad_by_itself_is_found_in_the_first_steps(feed: Feed) -> None:
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
+    tuimon.watch(model, optimizer)
+    for index in range(12):
+        model(torch.ones(1, 3)).sum().backward()
+        if index in (3, 10):
+            optimizer.state[model.bias]["exp_avg_sq"].fill_(math.inf)
+        optimizer.step()
+        optimizer.state[model.bias]["exp_avg_sq"].zero_()
+    assert [(bad.what, bad.name) for bad in feed.steps[3].bad] == [
+        ("optimizer-state", "bias.exp_avg_sq")
+    ]
+    assert feed.steps[9].weights_checked == "after" and feed.steps[10].weights_checked == ""
 
 
 def test_scaler_skips_are_counted_and_scaled_losses_are_unscaled(feed: Feed) -> None:
@@ -280,7 +302,7 @@ def test_flags_table(feed: Feed) -> None:
             model[name].grad = grad if param.dtype == grad.dtype else grad.to(param.dtype)
     with pytest.raises((RuntimeError, NotImplementedError)):
         optimizer.step()  # torch itself cannot update these; statistics come first
-    monitors_track = next(iter(tuimon.train.monitor._wiring.observer.roster.tracks.values()))
+    monitors_track = next(iter(monitors._wiring.observer.roster.tracks.values()))
     measured = monitors_track.update.measured
     assert measured is not None
     flags = measured.flags

@@ -232,7 +232,12 @@ def start_session(
         session = current_session()
         if session is not None and not session.finished:
             return session
-        session = Session() if is_disabled(environ) else _new_session(name, argv, report, environ)
+        # A forked child of a watched process (a data worker, most likely) is not a run.
+        forked = _current is not None and session is None
+        if forked or is_disabled(environ):
+            session = Session()
+        else:
+            session = _new_session(name, argv, report, environ)
         _current = session
         return session
 
