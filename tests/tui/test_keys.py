@@ -329,10 +329,15 @@ async def test_quit_ends_with_success_and_ctrl_c_as_interrupted() -> None:
 async def test_a_frame_without_news_repaints_nothing() -> None:
     frame = FakeRun(steps=400).frame()
     async with driven(frame) as viewer:
-        painted = []
+        painted: list[object] = []
+        drawn: list[object] = []
         for pane in viewer.app.panes.values():
             pane.refresh = lambda *regions, **_: painted.append(regions)  # type: ignore[method-assign]
+            draw = pane.panel.draw
+            pane.panel.draw = (  # type: ignore[method-assign]
+                lambda *scene, draw=draw: drawn.append(scene) or draw(*scene)
+            )
         await viewer.show(frame)
-        assert painted == []
+        assert painted == [] and drawn == []
         await viewer.show(replace(frame, step=400))
-        assert painted
+        assert painted and drawn

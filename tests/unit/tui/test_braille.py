@@ -43,6 +43,8 @@ def test_neighbours_are_joined_so_that_a_jump_has_no_hole() -> None:
     matrix = dots(np.array([0.0, 1.0]), np.array([0.0, 1.0]), 8)
     assert matrix[:, 1].tolist() == [True] * 7 + [False]
     assert matrix[:, 0].tolist() == [False] * 7 + [True]
+    falling = dots(np.array([1.0, 0.0]), np.array([1.0, 0.0]), 8)
+    assert falling[:, 1].tolist() == [False] + [True] * 7
 
 
 def test_a_gap_is_never_joined() -> None:
