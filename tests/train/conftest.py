@@ -87,6 +87,7 @@ def feed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Feed]:
         boundary = monitors._wiring.observer.boundary
         boundary.disarmed.clear()
         boundary.failures.clear()
+        boundary._said.clear()
     session = current_session()
     if session is not None:
         session.finish("ok")
