@@ -17,7 +17,7 @@ from tuimon.model.records import (
     LayerTable,
 )
 from tuimon.model.units import DASH, count, number, size_bytes
-from tuimon.tui.heatmap import CellTable, heat_window
+from tuimon.tui.heatmap import CellTable, heat_window, visible_codes
 from tuimon.tui.rows import Row, data, fit, framed, text
 from tuimon.tui.scene import Scene
 from tuimon.tui.tree import TreeRow
@@ -133,7 +133,7 @@ class DetailPanel:
         window = heat_window(
             type(scene.heat)(bucket=bucket), heat.first_step, heat.last_step, columns
         )
-        codes = heat.cells([row.members], window.start, window.end, columns)
+        codes = visible_codes(scene, [row], window, columns)
         words = f" all steps, {bucket:,} a cell" if bucket > 1 else " all steps"
         return [[text(look, words, "dim")], [text(look, " "), *self._cells.row(codes[0])]]
 

@@ -135,14 +135,17 @@ class AmpPanel:
         if scene.frame.amp is not None:
             amp = scene.frame.amp
             newest = (amp.scale, amp.skipped, amp.last_skipped_step, amp.attempted // 50)
-        return (newest, series is not None)
+        return (newest, series is not None, scene.frame.step is None)
 
     def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
         """The panel."""
         look, amp = scene.look, scene.frame.amp
         title = [text(look, "amp scale", "strong", bold=True)]
         if amp is None:
-            body = [[text(look, " no gradient scaler in this run", "dim")]]
+            # Before the first step nobody knows whether there is a scaler.
+            known = scene.frame.step is not None
+            words = " no gradient scaler in this run" if known else f" {DASH}"
+            body = [[text(look, words, "dim")]]
             body += [[] for _ in range(height - 3)]
             return framed(look, body[: height - 2], width, title=title, focused=focused)
         share = amp.skipped / amp.attempted if amp.attempted else None
@@ -224,7 +227,7 @@ class StepPanel:
         cpu = system.host_cpu_frac if system else None
         trainer = system.trainer_cpu_frac if system else None
         rss = system.trainer_rss_bytes if system else None
-        host += [text(look, whole_percent(cpu)), text(look, " cpu, training ", "dim")]
+        host += [text(look, whole_percent(cpu)), text(look, " cpu, train ", "dim")]
         host += [text(look, whole_percent(trainer)), text(look, f" {size_bytes(rss)}", "dim")]
         return [
             [text(look, " clip  ", "dim"), *clip_words(look, frame)],
