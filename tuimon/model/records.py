@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import msgspec
 
+from tuimon.model.samples import Activations, Governor, Histogram, ParameterSamples
+from tuimon.model.wire import Record as Record
+
 FORMAT_VERSION = 1
 
 # Per-parameter flag bits in `Step.flags`. Several may be set at once.
@@ -32,10 +35,6 @@ PAUSED = 1
 HELD = 2
 ENDED = 3
 STATE_NAMES = {RUNNING: "running", PAUSED: "paused", HELD: "held", ENDED: "gone"}
-
-
-class Record(msgspec.Struct, frozen=True, array_like=True):
-    """Base of everything written to a ring."""
 
 
 class Hello(Record, frozen=True, array_like=True, tag=1):
@@ -303,4 +302,8 @@ AnyRecord = (
     | Goodbye
     | Loss
     | RingLost
+    | Governor
+    | ParameterSamples
+    | Activations
+    | Histogram
 )
