@@ -13,6 +13,8 @@ import msgspec
 from tuimon.model.samples import Activations, Governor, Histogram, ParameterSamples
 from tuimon.model.wire import Record as Record
 
+from tuimon.model.batches import LossFacts, LossSeen, TensorSummary
+
 FORMAT_VERSION = 1
 
 # Per-parameter flag bits in `Step.flags`. Several may be set at once.
@@ -104,6 +106,8 @@ class Step(Record, frozen=True, array_like=True, tag=3):
             "before" the update, "after" it, or "both"; what was found is in `bad`.
         bad_before: how many of those were already non-finite before the update; None when they
             were not looked at then.
+        data_epoch, batch_index: which pass over the data, and which batch of it, both from 0, by
+            the DataLoader that fed the newest training forward; None without one.
     """
 
     step: int
@@ -135,6 +139,8 @@ class Step(Record, frozen=True, array_like=True, tag=3):
     lr_override: bool = False
     weights_checked: str = ""
     bad_before: int | None = None
+    data_epoch: int | None = None
+    batch_index: int | None = None
 
 
 MAX_BAD = 32
@@ -173,6 +179,8 @@ class Facts(Record, frozen=True, array_like=True, tag=6):
     loss_node: str | None = None  # name of loss.grad_fn
     devices: list[str] = []
     fused: list[bool] = []
+    losses: list[LossFacts] = []  # the loss functions below `loss_node`, as far as they are seen
+    batches_per_epoch: int | None = None  # by the DataLoader that feeds the training
 
 
 class Event(Record, frozen=True, array_like=True, tag=7):
@@ -286,6 +294,30 @@ class RingLost(Record, frozen=True, array_like=True, tag=15):
     reason: str
 
 
+class Batch(Record, frozen=True, array_like=True, tag=20):
+    """The batch of one training forward: the first ones, samples later, and suspicious ones.
+
+    Attributes:
+        step: index of the update that it leads to.
+        why: "first" | "sample" | "suspicion".
+        inputs: what the root module was called with; at most `MAX_INPUTS`.
+        losses: what the loss functions were given; empty when no loss node was seen.
+        left_out: tensors, or places in a nested structure, that were not looked at.
+    """
+
+    step: int
+    time_ns: int  # unix time
+    why: str = "sample"
+    inputs: list[TensorSummary] = []
+    losses: list[LossSeen] = []
+    data_epoch: int | None = None
+    batch_index: int | None = None
+    batches_per_epoch: int | None = None
+    left_out: int = 0
+
+
+MAX_INPUTS = 16
+
 AnyRecord = (
     Hello
     | LayerTable
@@ -306,4 +338,5 @@ AnyRecord = (
     | ParameterSamples
     | Activations
     | Histogram
+    | Batch
 )

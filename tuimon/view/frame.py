@@ -14,7 +14,16 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tuimon.model.records import CommandState, Event, Facts, LayerTable, Memory, Output, System
+from tuimon.model.records import (
+    Batch,
+    CommandState,
+    Event,
+    Facts,
+    LayerTable,
+    Memory,
+    Output,
+    System,
+)
 
 Floats = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.uint8]
@@ -165,6 +174,15 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class DataPlace:
+    """Where the training stands in its data, by the DataLoader; epoch and batch count from 0."""
+
+    epoch: int
+    batch: int
+    batches_per_epoch: int | None = None
+
+
+@dataclass(frozen=True)
 class Frame:
     """Everything one tick draws."""
 
@@ -197,4 +215,6 @@ class Frame:
     lost: dict[str, int] = field(default_factory=dict)  # records, by reason
     history_first_step: int | None = None
     facts: Facts | None = None
+    data: DataPlace | None = None  # None when no DataLoader feeds the training
+    batch: Batch | None = None  # the newest one that was looked at
     output: tuple[Output, ...] = ()  # what the training wrote, oldest first, bounded

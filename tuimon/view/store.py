@@ -13,6 +13,7 @@ from typing import Any
 from tuimon.feed.chronicle import MAX_LR_GROUPS, MAX_SERIES, MEASURED, logged_name
 from tuimon.model.records import (
     AnyRecord,
+    Batch,
     CommandState,
     DeviceStats,
     Event,
@@ -30,7 +31,7 @@ from tuimon.model.records import (
     System,
 )
 from tuimon.model.text import plain
-from tuimon.view.frame import LATE, LIVE, WAITING, Amp, Clip, Exit, Frame, SeriesView
+from tuimon.view.frame import LATE, LIVE, WAITING, Amp, Clip, DataPlace, Exit, Frame, SeriesView
 from tuimon.view.layer_history import PRIMARY, LayerHistory
 from tuimon.view.ledger import Ledger
 from tuimon.view.log import Log
@@ -69,6 +70,7 @@ class RunState:
         self._system: System | None = None
         self._memory: dict[str, Memory] = {}
         self._facts: Facts | None = None
+        self._batch: Batch | None = None
         self._amp: Amp | None = None
         self._newest_steps: dict[int, int] = {}
         self._apply: dict[type, Callable[[Any], None]] = {
@@ -86,6 +88,7 @@ class RunState:
             Output: self.log.add_output,
             Goodbye: self._on_goodbye,
             Loss: self._on_loss,
+            Batch: self._on_batch,
             RingLost: self._on_ring_lost,
         }
 
@@ -142,6 +145,8 @@ class RunState:
             lost=_sum_of(self.lost, self.log.dropped, standing.lost),
             history_first_step=self._history_first_step(),
             facts=self._facts,
+            data=self._data_place(),
+            batch=self._batch,
             output=self.log.output,
         )
 
@@ -223,6 +228,9 @@ class RunState:
     def _on_facts(self, record: Facts) -> None:
         self._facts = record
 
+    def _on_batch(self, record: Batch) -> None:
+        self._batch = record
+
     def _on_symptom(self, record: Symptom) -> None:
         time_s = self.pace.last_time_s or 0.0
         text = record.detail or record.kind
@@ -261,6 +269,13 @@ class RunState:
             self.layers.cut(record.step)
             text = f"the run went back from step {newest:,} to {record.step:,}"
             self.log.add_event(Event(record.step, record.time_ns / 1e9, "info", "resumed", text))
+
+    def _data_place(self) -> DataPlace | None:
+        step = self.step
+        if step is None or step.data_epoch is None or step.batch_index is None:
+            return None
+        batches = self._facts.batches_per_epoch if self._facts else None
+        return DataPlace(step.data_epoch, step.batch_index, batches)
 
     def _history_first_step(self) -> int | None:
         firsts = [
