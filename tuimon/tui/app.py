@@ -112,7 +112,7 @@ class TuimonApp(App[None]):
         if len(self.screen_stack) > 1:
             rate = min(rate, DIALOG_HZ)
         # A tick that comes a little early still counts, or 10 Hz would become 5.
-        if self.clock() - self._drawn_s < 0.9 / rate or self._is_backed_up():
+        if self.clock() - self._drawn_s < 0.9 / rate:
             return
         self._take(frame)
         self.draw()
@@ -138,7 +138,10 @@ class TuimonApp(App[None]):
             self._alerted = frame.alert
 
     def draw(self, size: Size | None = None) -> None:
-        """Place the panels and let each draw what changed."""
+        """Place the panels and let each draw what changed; later, while the terminal is busy."""
+        busy = isinstance(self._driver, SafeDriver) and self._driver.is_backed_up
+        if busy and self.boxes:
+            return
         scene, size = self.scene, size or self.size
         self._drawn_s = self.clock()
         scene.hint, scene.notice = hints(scene), self.bridge.notice
@@ -281,10 +284,6 @@ class TuimonApp(App[None]):
         if isinstance(renderable, CompositorUpdate):
             renderable = ChangedCells(renderable, self._memory)
         super()._display(screen, renderable)
-
-    def _is_backed_up(self) -> bool:
-        """Whether the terminal has not taken the last frame yet."""
-        return isinstance(self._driver, SafeDriver) and self._driver.is_backed_up
 
     def _repaint(self) -> None:
         """The terminal lost its content: send everything again."""

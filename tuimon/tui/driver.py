@@ -77,6 +77,10 @@ class SafeDriver(LinuxDriver):
     def start_application_mode(self) -> None:
         """Start, with signals that end the app through its own exit."""
         super().start_application_mode()  # type: ignore[no-untyped-call]
+        if self._writer_thread is not None:
+            # A full queue would block the event loop, and with it the signals. Nothing is drawn
+            # while output is backed up, so the queue stays short by itself.
+            self._writer_thread._queue.maxsize = 0
         for number in _SIGNALS:
             self._loop.add_signal_handler(number, self._end, 128 + number)
 
