@@ -7,6 +7,12 @@ from pathlib import Path
 import pytest
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "hazard(*numbers): proves the behaviour that tests.contracts.hazards asks for"
+    )
+
+
 @pytest.fixture(autouse=True)
 def run_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Folder that holds the run folders of this test; child processes inherit it."""

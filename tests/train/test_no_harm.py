@@ -5,13 +5,10 @@ from __future__ import annotations
 import copy
 import inspect
 import io
-import random
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.utils.clip_grad as torch_clip
@@ -19,9 +16,8 @@ from torch import nn
 
 import tuimon
 from tests.train.conftest import Feed
+from tests.train.twins import Diary, Loop, differences, run, twins
 from tuimon.train import monitor as monitors
-
-Loop = Callable[[Callable[..., Any]], list[Any]]
 
 
 def net(dropout: float = 0.1) -> nn.Module:
@@ -38,7 +34,7 @@ def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     ]
 
 
-def plain(watch: Callable[..., Any]) -> list[Any]:
+def plain(watch: Diary) -> list[Any]:
     model = net()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     watch(model, optimizer)
@@ -55,7 +51,7 @@ def plain(watch: Callable[..., Any]) -> list[Any]:
     return [model, optimizer]
 
 
-def scaled(watch: Callable[..., Any]) -> list[Any]:
+def scaled(watch: Diary) -> list[Any]:
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**20, growth_interval=4)
@@ -71,7 +67,7 @@ def scaled(watch: Callable[..., Any]) -> list[Any]:
     return [model, optimizer, scaler]
 
 
-def accumulated(watch: Callable[..., Any]) -> list[Any]:
+def accumulated(watch: Diary) -> list[Any]:
     model = net()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, fused=True)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
@@ -85,7 +81,7 @@ def accumulated(watch: Callable[..., Any]) -> list[Any]:
     return [model, optimizer, scheduler]
 
 
-def closures(watch: Callable[..., Any]) -> list[Any]:
+def closures(watch: Diary) -> list[Any]:
     model = net(0.0)
     optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
     watch(model, optimizer)
@@ -101,7 +97,7 @@ def closures(watch: Callable[..., Any]) -> list[Any]:
     return [model, optimizer]
 
 
-def adversarial(watch: Callable[..., Any]) -> list[Any]:
+def adversarial(watch: Diary) -> list[Any]:
     maker, judge = nn.Linear(4, 6), net()
     first = torch.optim.Adam(judge.parameters(), lr=0.01)
     second = torch.optim.Adam(maker.parameters(), lr=0.01)
@@ -117,54 +113,9 @@ def adversarial(watch: Callable[..., Any]) -> list[Any]:
     return [maker, judge, first, second]
 
 
-def fingerprint(objects: list[Any]) -> dict[str, Any]:
-    """Every number that a run leaves behind, with the random streams."""
-    found: dict[str, Any] = {
-        "torch": torch.get_rng_state(),
-        "python": random.getstate(),
-        "numpy": np.random.get_state()[1],
-    }
-    for index, thing in enumerate(objects):
-        _flatten(found, str(index), thing.state_dict())
-    return found
-
-
-def _flatten(found: dict[str, Any], name: str, value: Any) -> None:
-    if isinstance(value, dict):
-        for key, each in value.items():
-            _flatten(found, f"{name}.{key}", each)
-    elif isinstance(value, list | tuple):
-        for index, each in enumerate(value):
-            _flatten(found, f"{name}.{index}", each)
-    else:
-        found[name] = value
-
-
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.Tensor):
-        return one.dtype == other.dtype and np.array_equal(
-            one.detach().numpy(), other.detach().numpy(), equal_nan=True
-        )
-    if isinstance(one, np.ndarray):
-        return np.array_equal(one, other)
-    return bool(one == other)
-
-
-def run(loop: Loop, watch: Callable[..., Any]) -> dict[str, Any]:
-    torch.manual_seed(3)
-    random.seed(3)
-    np.random.seed(3)
-    return fingerprint(loop(watch))
-
-
 @pytest.mark.parametrize("loop", [plain, scaled, accumulated, closures, adversarial])
 def test_bit_for_bit(loop: Loop, feed: Feed) -> None:
-    bare = run(loop, lambda *args, **kwargs: None)
-    watched = run(loop, tuimon.watch)
-    assert feed.steps, "nothing was watched"
-    assert not [event for event in feed.events if event.kind.startswith("tap-")]
-    assert bare.keys() == watched.keys()
-    assert [name for name in bare if not same(bare[name], watched[name])] == []
+    assert twins(loop, feed).steps, "nothing was watched"
 
 
 def test_patches_leave_no_trace(feed: Feed) -> None:
@@ -275,7 +226,7 @@ def test_whatever_breaks_inside_a_hook_the_loop_goes_on(
     from tuimon.train import observer
     from tuimon.train.taps import loss
 
-    bare = run(plain, lambda *args, **kwargs: None)
+    bare = run(plain, Diary(None))
 
     def broken(*args: Any, **kwargs: Any) -> Any:
         raise ZeroDivisionError
@@ -288,8 +239,8 @@ def test_whatever_breaks_inside_a_hook_the_loop_goes_on(
     ):
         with monkeypatch.context() as patch:
             patch.setattr(owner, name, broken)
-            watched = run(plain, tuimon.watch)
-        assert all(same(bare[name], watched[name]) for name in bare)
+            watched = run(plain, Diary(tuimon.watch))
+        assert differences(bare, watched) == []
         monitors._wiring.observer.boundary.disarmed.clear()
         monitors._wiring.observer.boundary.failures.clear()
         for monitor in list(monitors._monitors):
