@@ -210,7 +210,7 @@ class Frame:
     timing: Timing = Timing()
     events: tuple[Event, ...] = ()  # oldest first, bounded
     commands: tuple[CommandState, ...] = ()  # newest state of each command, oldest first, bounded
-    alert: Event | None = None  # newest critical event
+    alert: Event | None = None  # headline of the newest incident
     exit: Exit | None = None
     lost: dict[str, int] = field(default_factory=dict)  # records, by reason
     history_first_step: int | None = None

@@ -6,23 +6,27 @@ from collections import deque
 
 import msgspec
 
+from tuimon.model.causes import SYMPTOMS
 from tuimon.model.records import Event, Output
 from tuimon.model.text import plain
 
 MAX_EVENTS = 2000
 MAX_OUTPUT = 2000
+# Critical events closer than this belong to one incident: what follows a NaN is not news.
+INCIDENT_STEPS = 50
 
 
 class Log:
     """Newest events and lines of output, oldest first.
 
     Attributes:
-        alert: newest critical event.
+        alert: the most telling critical event of the newest incident.
         dropped: older entries that no longer fit, by reason.
     """
 
     def __init__(self) -> None:
         self.alert: Event | None = None
+        self._incident_step: int | None = None
         self.dropped: dict[str, int] = {}
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self._output: deque[Output] = deque(maxlen=MAX_OUTPUT)
@@ -54,7 +58,7 @@ class Log:
         self._events.append(safe)
         self._frozen_events = ()
         if safe.severity == "critical":
-            self.alert = safe
+            self._alarm(safe)
 
     def add_output(self, line: Output) -> None:
         """Add one line that the training wrote."""
@@ -63,5 +67,22 @@ class Log:
         self._output.append(msgspec.structs.replace(line, text=plain(line.text)))
         self._frozen_output = ()
 
+    def _alarm(self, event: Event) -> None:
+        """One incident has one headline: the first bad step, there the loss before the rest."""
+        latest, self._incident_step = self._incident_step, event.step
+        same = (
+            latest is not None
+            and event.step is not None
+            and abs(event.step - latest) <= INCIDENT_STEPS
+        )
+        if not same or self.alert is None or _telling(event) < _telling(self.alert):
+            self.alert = event
+
     def _drop(self, reason: str) -> None:
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
+
+
+def _telling(event: Event) -> tuple[int, int]:
+    """Step, then the place in `SYMPTOMS`, which go from where a NaN shows to where it ends."""
+    kind = SYMPTOMS.index(event.kind) if event.kind in SYMPTOMS else len(SYMPTOMS)
+    return event.step or 0, kind
