@@ -176,3 +176,17 @@ def test_clipping_is_handed_back_when_its_tap_is_disarmed(feed: Feed) -> None:
         observer.boundary.failed("optimizer", RuntimeError("out of order"))
     assert observer.clipping.mode == "user"
     assert "clip" in [event.kind for event in feed.events]
+
+
+def test_clipping_counts_before_its_optimizer_is_known(feed: Feed) -> None:
+    model = nn.Linear(4, 1)
+    tuimon.watch(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.randn(3, 4)).sum().backward()
+    before = math.hypot(*(float(param.grad.norm()) for param in model.parameters()))
+    clip_grad_norm_(model.parameters(), 0.5, norm_type=math.inf)
+    optimizer.step()
+    (step,) = feed.steps
+    assert step.max_norm == 0.5 and step.grad_norm == pytest.approx(before, rel=1e-4)
+    after = math.hypot(*(float(param.grad.norm()) for param in model.parameters()))
+    assert step.grad_norm_clipped == pytest.approx(after, rel=1e-4)

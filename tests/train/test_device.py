@@ -17,6 +17,7 @@ from tuimon.model.records import (
     NO_GRAD,
     NORM_OVERFLOW,
     POS_INF,
+    UNMEASURED,
     DeviceStats,
     RingLost,
 )
@@ -121,6 +122,22 @@ def test_what_was_measured_before_clipping_counts() -> None:
     lane.forget()
     lane.submit(plan, Sample(1, 0, 1))
     assert list(lane.collect()[0].flags) == [NAN]
+
+
+def test_what_was_not_measured_before_clipping_is_left_out(feed: Feed) -> None:
+    session = start_session(name="late")
+    plan = plan_of(torch.tensor([3.0, 4.0]))
+    late = LateStats(plan, torch.device("cpu"), Arrivals())
+    clipped = Update(calls=[ClipCall(plan.params, 1.0, total=torch.tensor(9.0))])
+    for measured_in_time in (False, True):
+        if measured_in_time:
+            late.measure()
+        late.measure(already_clipped=True)
+        late.submit(Place(0, 0, 1), clipped, losses=Losses(), scaler=None)
+    late.publish(session)
+    first, second = feed.of(DeviceStats)
+    assert list(first.flags) == [UNMEASURED] and first.grad_norm is None
+    assert second.flags == b"" and second.grad_norm == 5.0
 
 
 def test_records_arrive_late_and_losses_are_counted(feed: Feed) -> None:

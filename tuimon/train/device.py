@@ -147,6 +147,11 @@ class Lane:
                 packed[start : start + width].copy_(self._together(values), non_blocking=True)
         self._reduced = present, flags
 
+    @property
+    def measured(self) -> bool:
+        """Whether the next `submit` carries what `reduce` measured, or what was left out."""
+        return self._reduced is not None
+
     def leave_out(self) -> None:
         """The next `submit` carries no gradients."""
         self._reduced = [], np.full(self._count, UNMEASURED, np.uint8)

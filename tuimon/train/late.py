@@ -28,9 +28,12 @@ class LateStats:
         self._said_dropped = 0
         self._memory_at_s = 0.0
 
-    def measure(self) -> None:
-        """Measure the gradients as they are now, once per update."""
-        self._lane.reduce(self._plan)
+    def measure(self, *, already_clipped: bool = False) -> None:
+        """Measure the gradients as they are now, once per update, or not at all when too late."""
+        if already_clipped and not self._lane.measured:
+            self.leave_out()
+        else:
+            self._lane.reduce(self._plan)
 
     def leave_out(self) -> None:
         """This update is not measured."""

@@ -223,7 +223,7 @@ class Track:
         if GRADIENTS_TAP in observer.boundary.disarmed:
             return
         if self.late is not None:
-            self.late.measure()
+            self.late.measure(already_clipped=any(c.total is not None for c in self.update.calls))
             return
         self.update.take(
             measure(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.utils.clip_grad as torch_clip
 
+from tuimon.model.records import CLIP_USER
 from tuimon.train import clip
 from tuimon.train.account import ClipCall
 from tuimon.train.taps.patches import On, Patches
@@ -82,11 +83,15 @@ class ClipTap:
         params = [parameters] if isinstance(parameters, torch.Tensor) else parameters
         probe = ClipCall(params, None)
         tracks = [t for t in observer.roster.tracks.values() if probe.touches(t.plan.ids)]
+        users = float(max_norm)
         if not tracks:
+            # An optimizer becomes known at its first update, after the clipping for it.
+            if probe.touches(observer.roster.layers.place_of):
+                clip.measure_missing(params, observer.clips.norms, observer.clips.held)
+                observer.clips.calls.append(clip.called(params, users, total_norm, CLIP_USER))
             return None
         if observer.gate.busy:
             observer.gate.before_users_clipping(tracks[0])
-        users = float(max_norm)
         clipping = observer.clipping
         if math.isfinite(users):
             clipping.seen_max_norm = users
