@@ -103,10 +103,16 @@ class Roster:
         known = {id(param) for model in alive(self.models) for param in model.parameters()}
         return any(id(p) in known for group in optimizer.param_groups for p in group["params"])
 
+    def shares(self, optimizer: Optimizer) -> bool:
+        """Whether an optimizer updates parameters that a watched one updates too."""
+        owned = {id(param) for track in self.tracks.values() for param in track.owned()}
+        return any(id(p) in owned for group in optimizer.param_groups for p in group["params"])
+
     def start_over(self, session: Session) -> None:
         """Publish everything again, to another session."""
         self.session = session
         self.layers = NO_LAYERS
+        self.primary = None
         self._facts = None
 
     def next_step(self) -> int:

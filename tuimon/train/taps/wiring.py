@@ -70,7 +70,7 @@ class Wiring:
         self.observer.roster.add(models, optimizers, check_every)
         if adopt:
             self._adopts = True
-            self._listen_globally()
+        self._listen_globally()
         self._hook_all()
 
     def forget(self, models: Iterable[nn.Module]) -> None:
@@ -103,8 +103,7 @@ class Wiring:
         """After `detach`: everything as before."""
         self.observer.switch(off=False)
         self._install()
-        if self._adopts or self._discover is not None:
-            self._listen_globally()
+        self._listen_globally()
         self._hook_all()
 
     def _install(self) -> None:
@@ -149,7 +148,11 @@ class Wiring:
     def _on_unknown(self, optimizer: Optimizer) -> None:
         if optimizer in self._asked:
             return
-        if self._adopts and self.observer.roster.updates_watched(optimizer):
+        roster = self.observer.roster
+        # A step of its own on watched parameters: the working part of a wrapper (SAM and its kin)
+        # whose own `step` the script does not call. Inside a watched step it is a part of that.
+        inner = self.observer.current is None and roster.shares(optimizer)
+        if inner or (self._adopts and roster.updates_watched(optimizer)):
             self.add((), [optimizer])
             return
         if self._discover is None or self._discover(optimizer) is not False:
