@@ -3,7 +3,7 @@
     python tools/picture.py docs/overview.svg --size 120x40 --script demo/explode.py --step 400
 
 The run, the viewer and the screen are the real ones; nothing is drawn by hand. `--keys` are sent
-once the step is reached; `--until` waits for a text on the screen before the picture is taken.
+once the step is reached and the screen shows the text of `--until`.
 """
 
 from __future__ import annotations
@@ -104,11 +104,11 @@ def take(options: argparse.Namespace) -> None:
             if options.step is not None:
                 wanted = f"{options.step:,}"[:-1] + r"\d"
                 terminal.wait_for(rf"step {wanted}", options.timeout)
+            if options.until:
+                terminal.wait_for(options.until, options.timeout)
             for key in options.keys:
                 terminal.send(key)
                 terminal.read(0.5)
-            if options.until:
-                terminal.wait_for(options.until, options.timeout)
             terminal.read(options.settle)
             options.target.parent.mkdir(parents=True, exist_ok=True)
             options.target.write_text(screen_svg.render(terminal.screen), encoding="utf-8")
@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--size", default="120x40")
     parser.add_argument("--step", type=int, help="wait for about this step")
     parser.add_argument("--keys", default="", help="typed then, one by one")
-    parser.add_argument("--until", default="", help="text to wait for after the keys")
+    parser.add_argument("--until", default="", help="then wait for this text")
     parser.add_argument("--settle", type=float, default=1.5, help="seconds before the picture")
     parser.add_argument("--timeout", type=float, default=120)
     take(parser.parse_args())

@@ -97,7 +97,10 @@ class LossTap:
         value = self._value(tensors)
         observer.backward_calls += 1
         observer.losses.add(value)
-        if value is not None and not math.isfinite(value):
+        is_bad = value is not None and not math.isfinite(value)
+        if is_bad or observer.batches.is_due:
+            observer.batches.on_loss(_graphs(tensors), is_bad)
+        if value is not None and is_bad:
             observer.session.publish(
                 Loss(
                     step=observer.roster.next_step(),
@@ -144,6 +147,12 @@ class LossTap:
             roster.loss_node = tensor.grad_fn.name()
 
 
+def _graphs(tensors: Any) -> list[torch.Tensor]:
+    """The tensors whose graphs a backward call is about to walk."""
+    listed = tensors if isinstance(tensors, list | tuple) else [tensors]
+    return [each for each in listed if isinstance(each, torch.Tensor)]
+
+
 def _read(loss: torch.Tensor) -> tuple[float | None, torch.Tensor | None]:
     """(its value, None) in host memory; (None, the loss cut from its graph) on a device."""
     if loss.numel() != 1 or loss.dtype.is_complex:
@@ -154,11 +163,15 @@ def _read(loss: torch.Tensor) -> tuple[float | None, torch.Tensor | None]:
 
 
 def _call_site() -> str:
-    """`file:line` of the innermost frame that is neither torch's nor ours."""
+    """`file:line` of the innermost frame that is neither torch's nor ours.
+
+    Relative to the working folder where the file lies below it, as a person would name it.
+    """
     frame = sys._getframe(2)
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith((_TORCH_FOLDER, _OWN_FOLDER)):
-            return f"{name}:{frame.f_lineno}"
+            here = os.getcwd() + os.sep
+            return f"{name.removeprefix(here)}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]
     return ""
