@@ -10,6 +10,7 @@ import math
 import time
 import weakref
 from collections.abc import Callable, Iterable
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -54,6 +55,7 @@ class Track:
         self._elected = False
         self.late: LateStats | None = None
         self._weights = Weights()
+        self._lists: list[list[torch.Tensor]] = []  # of each group, as the plan was made from them
         self._covering: set[tuple[int, int, int]] = set()
         self._finished_s: float | None = None
 
@@ -66,6 +68,7 @@ class Track:
 
     def _forget(self, _: Any) -> None:
         self.plan = NO_PLAN
+        self._lists = []
         self.late = None
         self.update = Update()
 
@@ -83,6 +86,9 @@ class Track:
     def plan_again(self) -> None:
         """Follow a new layer table."""
         layers = self._observer.roster.layers
+        optimizer = self.optimizer
+        groups = optimizer.param_groups if optimizer is not None else []
+        self._lists = [list(group["params"]) for group in groups]
         params = sorted(self.owned(), key=lambda param: layers.place_of[id(param)])
         places = [layers.place_of[id(param)] for param in params]
         names = [layers.table.names[place] for place in places]
@@ -124,12 +130,7 @@ class Track:
             observer.roster.elect(self)
         optimizer = self.optimizer
         assert optimizer is not None
-        count = 0
-        for group in optimizer.param_groups:
-            count += len(group["params"])
-        if count != len(self.plan.params) or (
-            self.step % census.EVERY_STEPS == 0 and not self._same_params()
-        ):
+        if self._has_other_params(optimizer):
             observer.roster.renew_layers()
         update = self.update
         update.begin()
@@ -215,8 +216,16 @@ class Track:
 
     # --- parts ------------------------------------------------------------------------------------
 
-    def _same_params(self) -> bool:
-        return {id(param) for param in self.owned()} == self.plan.ids
+    def _has_other_params(self, optimizer: Optimizer) -> bool:
+        """Whether the groups hold other parameters than those that the plan measures."""
+        groups, lists = optimizer.param_groups, self._lists
+        if len(groups) != len(lists):
+            return True
+        for group, known in zip(groups, lists, strict=True):
+            params = group["params"]
+            if len(params) != len(known) or not all(map(is_, params, known)):
+                return True
+        return False
 
     def _measure(self, divisor: float | None) -> None:
         observer = self._observer
