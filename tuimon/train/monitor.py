@@ -145,7 +145,7 @@ def watch(
     guard: str = "off",
     check_every: int = 1,
     snapshot_every: int = 0,
-    activations: Any = None,
+    activations: bool | None = None,
 ) -> Monitor:
     """Watch a training; the loop stays as it is.
 
@@ -156,11 +156,13 @@ def watch(
         scheduler: seen through the optimizer's learning rates; accepted for clarity.
         name: of the run, when this call makes it.
         policy: what to do about a step that is not finite: only "continue" so far.
-        budget_frac: share of a step that sampled extras may cost; there are none so far.
+        budget_frac: share of step time that sampled extras may cost (largest magnitudes,
+            update-to-weight ratios, activations, histograms); 0 switches all of them off.
         guard: protection of the weights against a non-finite step: only "off" so far.
         check_every: measure gradients at every n-th update.
         snapshot_every: must be 0 so far.
-        activations: must be None so far.
+        activations: statistics of module outputs. None samples some modules now and then, within
+            the budget; False never; True all of them, at least every 50 steps whatever it costs.
 
     Returns:
         The monitor of these objects: the same one for the same objects, an inert one under
@@ -181,11 +183,16 @@ def watch(
     )
     if is_disabled():
         return Monitor()
-    return _watch(models, [_inner(each) for each in optimizers], name, check_every)
+    sampling = float(budget_frac), activations
+    return _watch(models, [_inner(each) for each in optimizers], name, check_every, sampling)
 
 
 def _watch(
-    models: list[nn.Module], optimizers: list[Optimizer], name: str | None, check_every: int
+    models: list[nn.Module],
+    optimizers: list[Optimizer],
+    name: str | None,
+    check_every: int,
+    sampling: tuple[float, bool | None],
 ) -> Monitor:
     for monitor in _monitors:
         if monitor.holds(models, optimizers):
@@ -196,6 +203,7 @@ def _watch(
             return Monitor()
         wiring = _wire(session)
         monitor = Monitor(wiring.observer, models, optimizers)
+        wiring.observer.extras.configure(*sampling)
         wiring.add(models, optimizers, check_every=check_every, adopt=not optimizers)
     except Exception as error:
         say(f"cannot watch ({type(error).__name__}: {error}); the training is not affected")
@@ -314,9 +322,9 @@ def _check_options(
         raise ValueError(f"tuimon.watch: guard={guard!r} is not available; only 'off' is")
     if snapshot_every != 0:
         raise ValueError("tuimon.watch: snapshots are not available; snapshot_every must be 0")
-    if activations is not None:
-        raise ValueError("tuimon.watch: activation statistics are not available; leave None")
+    if activations not in (None, True, False):
+        raise ValueError(f"tuimon.watch: activations={activations!r} must be None, True or False")
     if not isinstance(check_every, int) or check_every < 1:
         raise ValueError(f"tuimon.watch: check_every={check_every!r} must be an integer above 0")
-    if not isinstance(budget_frac, int | float) or not 0 < budget_frac <= 1:
-        raise ValueError(f"tuimon.watch: budget_frac={budget_frac!r} must lie in (0, 1]")
+    if not isinstance(budget_frac, int | float) or not 0 <= budget_frac <= 1:
+        raise ValueError(f"tuimon.watch: budget_frac={budget_frac!r} must lie in [0, 1]")

@@ -20,6 +20,7 @@ from tuimon.train.account import Clips, Losses, Times
 from tuimon.train.boundary import Boundary
 from tuimon.train.clip import Clipping
 from tuimon.train.controls import Controls
+from tuimon.train.extras import Extras
 from tuimon.train.gate import Gate
 from tuimon.train.roster import Roster
 from tuimon.train.session import Session
@@ -59,6 +60,7 @@ class Observer:
         self.last_losses: Losses | None = None
         self.times = Times()
         self.clips = Clips()
+        self.extras = Extras(self)
         self.backward_calls = 0
         self.explicit = False
         self.off = False
@@ -74,6 +76,7 @@ class Observer:
         self.losses, self.last_losses = Losses(), None
         self.times, self.clips = Times(), Clips()
         self.explicit = False
+        self.extras.start_over()
 
     def gradient_note(self, track: Track) -> str:
         """What a reader of dumped gradients must know about them."""
@@ -181,3 +184,4 @@ class Observer:
     def become_inert(self) -> None:
         """In a forked child: every tap only passes through from now on."""
         self.boundary.inert = self.off = True
+        self.extras.armed = False

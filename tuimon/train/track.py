@@ -161,6 +161,8 @@ class Track:
                 observer.boundary.failed(GRADIENTS_TAP, error)
         elif self.late is not None:
             self.late.leave_out()
+        if observer.extras.armed:
+            observer.extras.before_update(self, divisor if scaled else 1.0)
         bound = observer.clipping.max_norm
         if total is not None and bound is not None and clip.multiply is not None:
             self.before_clipping()
@@ -207,6 +209,8 @@ class Track:
         observer.used_up(self)
         if self.index == 0:
             observer.session.advance(self.step, time.monotonic())
+        updated = update.ran and not skipped
+        observer.extras.after_update(self, self.step, step_s, updated, suspicious)
         self.step += 1
 
     def flush(self, deadline_s: float) -> None:

@@ -134,6 +134,8 @@ class BeforeForward:
             return
         if observer.gate.busy and not observer.explicit and observer.current is None:
             observer.reach_boundary()
+        if observer.extras.armed:
+            observer.extras.before_forward(module)
         if times.fetched_s is not None:
             times.data_s = (times.data_s or 0.0) + times.fetched_s
             times.fetched_s = None

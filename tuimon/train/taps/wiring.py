@@ -85,6 +85,7 @@ class Wiring:
         self.observer.roster.drop(models, optimizers)
         if last and not self.keep_armed:
             self._adopts = False
+            self.observer.extras.stop()
             for track in list(self.observer.roster.tracks.values()):
                 track.close()
             self.observer.roster.tracks.clear()
@@ -94,6 +95,7 @@ class Wiring:
     def detach(self) -> None:
         """Everything off and away; `attach` brings it back."""
         self.observer.switch(off=True)
+        self.observer.extras.stop()
         for track in self.observer.roster.tracks.values():
             track.close()
         self._unhook(alive(self.observer.roster.models))
