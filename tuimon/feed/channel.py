@@ -156,6 +156,8 @@ class ControlServer:
         buffer += chunk
         try:
             while (payload := take_frame(buffer)) is not None:
+                if _has_left(client):
+                    return False
                 client.sendall(frame(_encoder.encode(self._answer(payload))))
         except (Refused, msgspec.DecodeError):
             self.damaged_frames += 1
@@ -232,6 +234,14 @@ def _connect(client: socket.socket, path: Path, timeout_s: float) -> None:
                 if time.monotonic() > deadline:
                     raise TimeoutError from error
                 time.sleep(0.005)
+
+
+def _has_left(client: socket.socket) -> bool:
+    """Whether the other side has closed: it was told that its request failed, so it must fail."""
+    try:
+        return client.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
 
 
 def frame(payload: bytes) -> bytes:

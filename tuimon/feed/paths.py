@@ -52,11 +52,14 @@ def state_folder() -> Path:
     return user_state_path("tuimon", appauthor=False)
 
 
-def secure_folder(folder: Path) -> Path:
-    """Create `folder` with mode 0700, or check that an existing one is ours alone.
+def secure_folder(folder: Path, *, chosen: bool = False) -> Path:
+    """Create `folder` with mode 0700, or check that an existing one is ours and make it private.
+
+    One that the user has `chosen` may hold other things and serve other people: it keeps its mode.
 
     Raises:
-        NoRoom: it cannot be created, or it belongs to somebody else.
+        NoRoom: it cannot be created, it belongs to somebody else, or, where its mode stays,
+            anybody could exchange what lies in it.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -65,7 +68,10 @@ def secure_folder(folder: Path) -> Path:
         raise NoRoom(f"cannot create {folder}: {error.strerror}; set TUIMON_DIR") from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise NoRoom(f"{folder} belongs to somebody else; set TUIMON_DIR to a folder of yours")
-    if found.st_mode & 0o077:
+    if chosen:
+        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+            raise NoRoom(f"anybody may write to {folder}; set TUIMON_DIR to a folder of yours")
+    elif found.st_mode & 0o077:
         try:
             folder.chmod(0o700)
         except OSError as error:

@@ -244,7 +244,7 @@ def _new_folder(run_id: str, environ: Mapping[str, str]) -> Path:
     reason = "no candidate folder"
     for root in paths.run_roots(environ):
         try:
-            paths.secure_folder(root)
+            paths.secure_folder(root, chosen=bool(environ.get("TUIMON_DIR")))
             if not paths.is_local(root):
                 kind = paths.file_system(root)
                 raise NoRoom(f"{root} is on {kind}, which cannot share memory; set TUIMON_DIR")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,6 +106,32 @@ def test_hung_clients_give_way_to_new_ones(server: ControlServer, address: Path)
     assert ask(address, Request("new", "me", Pause())).state == "accepted"
     for client in hung:
         client.close()
+
+
+def test_what_was_asked_by_somebody_who_left_is_not_done(tmp_path: Path) -> None:
+    asked: list[str] = []
+    listening, path = threading.Event(), tmp_path / "control.sock"
+
+    def note(request: Request) -> CommandState:
+        asked.append(request.id)
+        listening.wait(10)
+        return accept(request)
+
+    server = ControlServer(path, note)
+    server.start()
+    try:
+        with socket.socket(socket.AF_UNIX) as busy, socket.socket(socket.AF_UNIX) as gone:
+            for client, name in ((busy, "busy"), (gone, "gone")):
+                client.connect(str(path))
+                request = Request(name, "me", Pause())
+                client.sendall(frame(msgspec.msgpack.encode(request)))
+                while not asked:
+                    os.sched_yield()
+        listening.set()
+        ask(path, Request("after", "me", Pause()))
+        assert asked == ["busy", "after"]
+    finally:
+        server.close()
 
 
 def test_a_failing_monitor_answers_and_lives(tmp_path: Path) -> None:

@@ -121,6 +121,28 @@ def test_a_folder_of_somebody_else_or_a_link_is_not_used(
         make()
 
 
+@pytest.mark.parametrize("mode", [0o755, 0o775, 0o1777])
+def test_a_chosen_folder_keeps_its_mode_and_the_run_in_it_is_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(mode)
+    monkeypatch.setenv("TUIMON_DIR", str(shared))
+    assert make().path.stat().st_mode & 0o7777 == 0o700
+    assert shared.stat().st_mode & 0o7777 == mode
+
+
+def test_a_chosen_folder_where_anybody_may_rename_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    monkeypatch.setenv("TUIMON_DIR", str(tmp_path / "open"))
+    with pytest.raises(NoRoom, match="anybody"):
+        make()
+
+
 def test_a_root_that_cannot_be_made_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
