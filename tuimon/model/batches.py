@@ -71,7 +71,8 @@ class LossSeen(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         facts: the function itself.
         prediction, target: both as the function saw them.
-        labels: (label, how many) of integer targets, at most `MAX_LABELS`, by label.
+        labels: (label, how many) of class indices that count; empty beyond `MAX_LABELS`.
+        label_range: the lowest and the highest of them.
         ignored: targets that equal `facts.ignore_index`.
         outside: targets that the function does not expect: class indices outside 0 … classes - 1,
             probabilities outside 0 … 1.
@@ -86,3 +87,4 @@ class LossSeen(msgspec.Struct, frozen=True, array_like=True):
     ignored: int | None = None
     outside: int | None = None
     spread: list[list[int]] = []
+    label_range: list[int] = []

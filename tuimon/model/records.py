@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import msgspec
 
+from tuimon.model.batches import LossFacts, LossSeen, TensorSummary
 from tuimon.model.samples import Activations, Governor, Histogram, ParameterSamples
 from tuimon.model.wire import Record as Record
-
-from tuimon.model.batches import LossFacts, LossSeen, TensorSummary
 
 FORMAT_VERSION = 1
 

@@ -25,6 +25,7 @@ from tuimon.train.gate import Gate
 from tuimon.train.roster import Roster
 from tuimon.train.session import Session
 from tuimon.train.stats import host_number
+from tuimon.train.taps.batch import Batches
 
 if TYPE_CHECKING:
     from tuimon.train.track import Track
@@ -50,6 +51,7 @@ class Observer:
         self.session = session
         self.boundary = Boundary(self._tap_failed)
         self.clipping = Clipping()
+        self.batches = Batches(self)
         self.gate = Gate(self)
         self.controls = Controls(self)
         self.roster = Roster(session, self._make_track)
@@ -71,6 +73,7 @@ class Observer:
         self.session = session
         self.roster.start_over(session)
         self.clipping = Clipping()
+        self.batches = Batches(self)
         self.gate = Gate(self)
         self.controls = Controls(self)
         self.losses, self.last_losses = Losses(), None
@@ -177,6 +180,7 @@ class Observer:
 
     def flush(self) -> None:
         """At the end of the run: publish what a device still owes, within a bounded time."""
+        self.batches.flush()
         deadline_s = time.monotonic() + FLUSH_LIMIT_S
         for track in self.roster.tracks.values():
             track.flush(deadline_s)

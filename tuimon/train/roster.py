@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from tuimon.model.batches import LossFacts
 from tuimon.model.records import Facts
 from tuimon.train.controls import matches
 from tuimon.train.layers import NO_LAYERS, Layers, alive, build_layers, distinct, prefixes
@@ -40,6 +41,8 @@ class Roster:
         self.primary: Track | None = None
         self.on_unknown: Callable[[Optimizer], Any] | None = None
         self.loss_node: str | None = None
+        self.losses: list[LossFacts] = []
+        self.batches_per_epoch: int | None = None
         self._facts: Facts | None = None
 
     def add(
@@ -172,6 +175,8 @@ class Roster:
             loss_node=self.loss_node,
             devices=sorted({str(param.device) for param in params}),
             fused=[bool(optimizer.defaults.get("fused")) for optimizer in optimizers],
+            losses=self.losses,
+            batches_per_epoch=self.batches_per_epoch,
         )
         if facts != self._facts:
             self._facts = facts

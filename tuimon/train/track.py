@@ -183,6 +183,8 @@ class Track:
         if census.is_due(self.step) or (suspicious and not skipped and weights.affordable):
             self._look_at_weights("after")
         weights.conclude(suspicious)
+        if suspicious and not skipped and not _is_bad(losses.last):
+            observer.batches.on_bad_gradients()
         place = Place(self.step, self.index, observer.roster.layers.table.epoch)
         late = self._submit(place, losses, scaler)
         now_s = time.perf_counter()
@@ -203,6 +205,7 @@ class Track:
                 lrs=self._lrs(),
                 clip_mode=update.calls[-1].mode if update.calls else observer.clipping.mode,
                 covering=self._covering,
+                data=observer.batches.passes.place,
             )
         )
         update.calls = []

@@ -103,6 +103,7 @@ def step_record(
     lrs: list[float | None],
     clip_mode: str,
     covering: set[tuple[int, int, int]],
+    data: tuple[int | None, int | None] = (None, None),
 ) -> Step:
     """The record of a finished update."""
     measured = update.measured
@@ -137,4 +138,6 @@ def step_record(
         late=late,
         weights_checked=weights.checked,
         bad_before=weights.bad_before,
+        data_epoch=data[0],
+        batch_index=data[1],
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 from threading import get_ident
 from time import perf_counter
 from typing import Any
@@ -101,33 +101,33 @@ class BeforeForward:
     """Forward pre-hook of a root module: the boundary, and the beginning of a forward.
 
     A copied or pickled module must work where tuimon is not installed and report nothing, so the
-    hook copies and pickles to an inert callable made of builtins.
+    hook copies and pickles to an inert callable of the standard library.
     """
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
         self._body = observer.boundary.guard("forward", self._before)
 
-    def __call__(self, module: nn.Module, args: Any) -> None:
+    def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         # First, and alone: traced into a compiled region this must stay free of effects.
         if torch.compiler.is_compiling():
             return
-        self._body(module)
+        self._body(module, args, kwargs)
 
     def __deepcopy__(self, memo: Any) -> Any:
-        return functools.partial(dict.get, {})
+        return contextlib.nullcontext().__exit__
 
     def __reduce__(self) -> Any:
-        # As a forward pre-hook this returns the arguments it was given.
-        return functools.partial, (dict.get, {})
+        return getattr, (contextlib.nullcontext(), "__exit__")
 
-    def _before(self, module: nn.Module) -> None:
+    def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         observer = self._observer
         if observer.off or get_ident() != observer.thread:
             return
         times = observer.times
         if not (module.training and torch.is_grad_enabled()):
             times.fetched_s = None
+            observer.batches.passes.left()
             return
         # Checkpointing runs forwards inside backward, functorch under its own interpreters.
         if _graph_task() != -1 or _interpreters() is not None or is_capturing():
@@ -139,6 +139,7 @@ class BeforeForward:
         if times.fetched_s is not None:
             times.data_s = (times.data_s or 0.0) + times.fetched_s
             times.fetched_s = None
+        observer.batches.on_forward(module, args, kwargs)
         if times.forward_began_s is None:
             times.forward_began_s = perf_counter()
 

@@ -1,4 +1,4 @@
-"""Listens to `DataLoader` iteration: how long the training waits for its next batch."""
+"""Listens to `DataLoader` iteration: waits for the next batch, passes over the data."""
 
 from __future__ import annotations
 
@@ -20,25 +20,57 @@ class LoaderTap:
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
-        self._waited = observer.boundary.guard("data", self._on_waited)
+        guard = observer.boundary.guard
+        self._waited = guard("data", self._on_waited)
+        self._began = guard("data", self._on_began)
+        self._fetched = guard("data", self._on_fetched)
+        self._ended = guard("data", self._on_ended)
 
     def install(self, patches: Patches) -> None:
         """Wrap the start of an iteration (workers are made there) and every fetch."""
-        patches.install(dataloader.DataLoader, "__iter__", self._wrap)
-        patches.install(dataloader._BaseDataLoaderIter, "__next__", self._wrap)
+        patches.install(dataloader.DataLoader, "__iter__", self._wrap_start)
+        patches.install(dataloader._BaseDataLoaderIter, "__next__", self._wrap_fetch)
 
-    def _wrap(self, original: Callable[..., Any], on: On) -> Callable[..., Any]:
+    def _wrap_start(self, original: Callable[..., Any], on: On) -> Callable[..., Any]:
         observer = self._observer
 
-        def fetch(loader: Any) -> Any:
+        def start(loader: Any) -> Any:
             if not on[0] or observer.off or get_ident() != observer.thread:
                 return original(loader)
             began_s = time.perf_counter()
-            result = original(loader)
+            iterator = original(loader)
             self._waited(time.perf_counter() - began_s)
+            self._began(loader, iterator)
+            return iterator
+
+        return start
+
+    def _wrap_fetch(self, original: Callable[..., Any], on: On) -> Callable[..., Any]:
+        observer = self._observer
+
+        def fetch(iterator: Any) -> Any:
+            if not on[0] or observer.off or get_ident() != observer.thread:
+                return original(iterator)
+            began_s = time.perf_counter()
+            try:
+                result = original(iterator)
+            except StopIteration:
+                self._ended(iterator)
+                raise
+            self._waited(time.perf_counter() - began_s)
+            self._fetched(iterator, result)
             return result
 
         return fetch
+
+    def _on_began(self, loader: Any, iterator: Any) -> None:
+        self._observer.batches.passes.begin(loader, iterator)
+
+    def _on_fetched(self, iterator: Any, batch: Any) -> None:
+        self._observer.batches.passes.fetched(iterator, batch)
+
+    def _on_ended(self, iterator: Any) -> None:
+        self._observer.batches.passes.ended(iterator)
 
     def _on_waited(self, seconds: float) -> None:
         times = self._observer.times

@@ -98,7 +98,7 @@ class LossTap:
         observer.backward_calls += 1
         observer.losses.add(value)
         is_bad = value is not None and not math.isfinite(value)
-        if is_bad or observer.batches.is_due:
+        if observer.batches.wants(is_bad):
             observer.batches.on_loss(_graphs(tensors), is_bad)
         if value is not None and is_bad:
             observer.session.publish(

@@ -127,7 +127,7 @@ class Wiring:
         for model in alive(observer.roster.models):
             known = self._forwards.get(id(model))
             if known is None or known[0]() is not model:
-                handle = model.register_forward_pre_hook(BeforeForward(observer))
+                handle = model.register_forward_pre_hook(BeforeForward(observer), with_kwargs=True)
                 self._forwards[id(model)] = (weakref.ref(model), handle)
 
     def _unhook(self, models: Iterable[nn.Module]) -> None:

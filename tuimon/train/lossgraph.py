@@ -1,0 +1,173 @@
+"""Reads from the graph of a loss what its loss functions were given, before backward frees it.
+
+A node that has saved a target is a loss function, whatever its name. Saved tensors are taken only
+where that runs no code: a hook of checkpointing or of the user's would be run by taking them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from tuimon.model.batches import MAX_LABELS, LossFacts, LossSeen, TensorSummary
+from tuimon.model.text import plain
+from tuimon.train.summary import bounded, summarise, why_not
+
+MAX_NODES = 64
+MAX_LOSSES = 4
+MAX_ABOVE = 4
+LABELS_LOOKED_AT = 65_536
+_REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}
+_NO_TARGET = object()
+
+
+def losses_below(roots: Iterable[torch.Tensor], limit: int) -> list[LossSeen]:
+    """The loss functions of these losses, nearest first; call it inside `summary.unseen`.
+
+    Args:
+        roots: losses whose backward has not run yet.
+        limit: elements of each tensor to look at.
+    """
+    return [_seen(node, limit) for node in _loss_nodes(roots)]
+
+
+def _loss_nodes(roots: Iterable[torch.Tensor]) -> list[Any]:
+    """Nodes that have saved a target, by a walk of bounded length from the roots."""
+    waiting = deque(node for root in roots if (node := root.grad_fn) is not None)
+    visited: list[Any] = []  # keeps the nodes alive, so that their ids stay theirs
+    known: set[int] = set()
+    found: list[Any] = []
+    while waiting and len(visited) < MAX_NODES and len(found) < MAX_LOSSES:
+        node = waiting.popleft()
+        if id(node) in known:
+            continue
+        known.add(id(node))
+        visited.append(node)
+        if hasattr(type(node), "_saved_target") and hasattr(type(node), "_saved_self"):
+            found.append(node)
+        else:
+            waiting.extend(each for each, _ in node.next_functions if each is not None)
+    return found
+
+
+def _seen(node: Any, limit: int) -> LossSeen:
+    prediction, no_prediction = _saved(node, "self")
+    target, no_target = _saved(node, "target")
+    described = _described("prediction", prediction, no_prediction, limit)
+    facts = _facts(node, prediction, target)
+    if target is None:
+        return LossSeen(facts, described, _described("target", None, no_target, limit))
+    seen = LossSeen(
+        facts,
+        described,
+        _described("target", target, "", limit),
+        spread=_spread(prediction, target) if prediction is not None else [],
+    )
+    if why_not(target):
+        return seen
+    return _with_labels(seen, target) if facts.classes is not None else _with_range(seen, target)
+
+
+def _saved(node: Any, name: str) -> tuple[torch.Tensor | None, str]:
+    """(saved tensor, "") or (None, why there is none to look at)."""
+    raw = getattr(node, f"_raw_saved_{name}", None)
+    # None when no hook unpacks it; torch versions that cannot tell are taken not to know.
+    if getattr(raw, "unpack_hook", _NO_TARGET) is not None:
+        return None, "packed away by a hook of the script, such as checkpointing"
+    try:
+        tensor = getattr(node, f"_saved_{name}")
+    except RuntimeError as error:
+        return None, plain(f"not readable: {error}", 100)
+    return tensor, "" if tensor is not None else "not saved"
+
+
+def _described(name: str, tensor: torch.Tensor | None, reason: str, limit: int) -> TensorSummary:
+    if tensor is None:
+        return TensorSummary(name, [], "", "", why_not=reason)
+    return summarise(name, tensor, limit, samples=False)
+
+
+def _facts(node: Any, prediction: torch.Tensor | None, target: torch.Tensor | None) -> LossFacts:
+    return LossFacts(
+        op=plain(node.name(), 80),
+        reduction=_REDUCTIONS.get(getattr(node, "_saved_reduction", -1), ""),
+        classes=_classes(prediction, target),
+        ignore_index=_signed(getattr(node, "_saved_ignore_index", None)),
+        above=_above(node),
+    )
+
+
+def _classes(prediction: torch.Tensor | None, target: torch.Tensor | None) -> int | None:
+    """How many classes there are, where targets are indices of them."""
+    if prediction is None or target is None or target.dtype.is_floating_point:
+        return None
+    if prediction.dim() != target.dim() + 1:
+        return None
+    return int(prediction.shape[1 if prediction.dim() > 1 else 0])
+
+
+def _signed(value: int | None) -> int | None:
+    """Nodes tell a negative index as an unsigned number of 64 bits."""
+    return value - (1 << 64) if value is not None and value >= 1 << 63 else value
+
+
+def _above(node: Any) -> list[str]:
+    """Names along the first edge: what made the prediction."""
+    names: list[str] = []
+    while len(names) < MAX_ABOVE:
+        edges = node.next_functions
+        if not edges or edges[0][0] is None:
+            break
+        node = edges[0][0]
+        names.append(plain(node.name(), 80))
+    return names
+
+
+def _with_labels(seen: LossSeen, target: torch.Tensor) -> LossSeen:
+    part, _ = bounded(target, LABELS_LOOKED_AT)
+    labels, counts = torch.unique(part, return_counts=True)
+    pairs = list(zip(labels.tolist(), counts.tolist(), strict=True))
+    ignore = seen.facts.ignore_index
+    counted = [(label, count) for label, count in pairs if label != ignore]
+    classes = seen.facts.classes or 0
+    return LossSeen(
+        seen.facts,
+        seen.prediction,
+        seen.target,
+        labels=counted if len(counted) <= MAX_LABELS else [],
+        label_range=[counted[0][0], counted[-1][0]] if counted else [],
+        ignored=sum(count for label, count in pairs if label == ignore),
+        outside=sum(count for label, count in counted if not 0 <= label < classes),
+        spread=seen.spread,
+    )
+
+
+def _with_range(seen: LossSeen, target: torch.Tensor) -> LossSeen:
+    if not seen.facts.op.startswith("BinaryCrossEntropy"):
+        return seen
+    part, _ = bounded(target, LABELS_LOOKED_AT)
+    outside = int(((part < 0) | (part > 1)).sum())
+    return LossSeen(seen.facts, seen.prediction, seen.target, outside=outside, spread=seen.spread)
+
+
+def _spread(prediction: torch.Tensor, target: torch.Tensor) -> list[list[int]]:
+    """Shapes before each was repeated along an axis of the other; [] when not both were."""
+    before = [_unrepeated(prediction), _unrepeated(target)]
+    both = before[0] != [*prediction.shape] and before[1] != [*target.shape]
+    return before if both else []
+
+
+def _unrepeated(tensor: torch.Tensor) -> list[int]:
+    """The shape without repetition: an axis that repeats has a stride of 0."""
+    shape = [
+        1 if stride == 0 and size > 1 else int(size)
+        for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    ]
+    base = tensor._base
+    if base is None or base.dim() >= len(shape):
+        return shape
+    original = [*base.shape]
+    return original if shape[len(shape) - len(original) :] == original else shape

@@ -1,0 +1,133 @@
+"""Where the training stands in its data: which pass over which DataLoader, and which batch of it.
+
+Told by the DataLoader tap and the root module's pre-hook; calls nothing of the user's.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from torch.utils.data import dataloader
+
+from tuimon.train.leaves import Leaves
+
+LOOK_BACK = 2  # loops that fetch ahead use the batch before the newest one
+
+
+class Pass:
+    """One iteration over one DataLoader.
+
+    Attributes:
+        epoch: how many earlier passes over the same loader fed the training; None until this does.
+        batch: index of the batch that the newest training forward used.
+        batches: how many there are, as far as that is known.
+    """
+
+    def __init__(self, feed: _Feed) -> None:
+        self.feed = feed
+        self.epoch: int | None = None
+        self.batch = 0
+        self.fetched = 0
+        self._recent: deque[tuple[int, weakref.ref[torch.Tensor]]] = deque(maxlen=LOOK_BACK)
+
+    @property
+    def batches(self) -> int | None:
+        return self.feed.batches
+
+    def fetch(self, result: Any) -> None:
+        """A batch has been fetched."""
+        leaves = Leaves((result,), {}, 1).found
+        if leaves:
+            self._recent.append((self.fetched, weakref.ref(leaves[0][1])))
+        self.fetched += 1
+
+    def use(self, inputs: Collection[int]) -> None:
+        """A training forward begins with these tensors (by id): note which batch it uses."""
+        if self.epoch is None:
+            self.epoch = self.feed.epochs
+            self.feed.epochs += 1
+        self.batch = self.fetched - 1
+        for index, reference in self._recent:
+            if (tensor := reference()) is not None and id(tensor) in inputs:
+                self.batch = index
+                break
+
+
+class _Feed:
+    """What all passes over one DataLoader share."""
+
+    def __init__(self, batches: int | None) -> None:
+        self.epochs = 0
+        self.batches = batches
+
+
+class Passes:
+    """The passes that are under way. Used by the training thread only.
+
+    Attributes:
+        current: the one that fed the newest training forward.
+    """
+
+    def __init__(self) -> None:
+        self.current: Pass | None = None
+        self._newest: Pass | None = None
+        self._feeds: weakref.WeakKeyDictionary[Any, _Feed] = weakref.WeakKeyDictionary()
+        self._passes: weakref.WeakKeyDictionary[Any, Pass] = weakref.WeakKeyDictionary()
+
+    @property
+    def place(self) -> tuple[int | None, int | None]:
+        """(epoch, batch) of the newest training forward, both from 0; None without a loader."""
+        current = self.current
+        return (None, None) if current is None else (current.epoch, current.batch)
+
+    def begin(self, loader: Any, iterator: Any) -> None:
+        """A pass over a loader begins."""
+        feed = self._feeds.get(loader)
+        if feed is None:
+            feed = self._feeds[loader] = _Feed(_length(loader))
+        self._passes[iterator] = Pass(feed)
+
+    def fetched(self, iterator: Any, result: Any) -> None:
+        """A batch has been fetched."""
+        known = self._passes.get(iterator)
+        if known is not None:
+            known.fetch(result)
+            self._newest = known
+
+    def ended(self, iterator: Any) -> None:
+        """A pass has come to its end: from now on its length is known."""
+        known = self._passes.pop(iterator, None)
+        if known is not None and known.feed.batches is None:
+            known.feed.batches = known.fetched
+
+    def used(self, inputs: Collection[int]) -> None:
+        """A training forward begins with these tensors, by id."""
+        if self._newest is not None:
+            self.current = self._newest
+            self._newest = None
+            self.current.use(inputs)
+
+    def left(self) -> None:
+        """A forward that trains nothing: what was fetched for it feeds no training."""
+        self._newest = None
+
+
+def _length(loader: Any) -> int | None:
+    """Batches of a loader, where asking for it runs torch's own code and the dataset's length.
+
+    A sampler of the user's may draw random numbers to tell its length; the length of an iterable
+    dataset is an estimate, and asking for it makes torch warn later.
+    """
+    if loader._dataset_kind != dataloader._DatasetKind.Map:
+        return None
+    for sampler in (loader.batch_sampler, loader.sampler):
+        if sampler is not None and not type(sampler).__module__.startswith("torch."):
+            return None
+    try:
+        return len(loader._index_sampler)
+    except (TypeError, NotImplementedError):
+        return None

@@ -1,0 +1,172 @@
+"""Sees the batch: inputs at the root module's forward, targets in the graph of the loss.
+
+Keeps weak references only, so that a batch lives exactly as long as without tuimon. Looks at the
+first batches, at some later ones, and at those whose loss is not finite.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Iterable, Mapping
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tuimon.model.batches import LossFacts, LossSeen, TensorSummary
+from tuimon.model.records import MAX_INPUTS, Batch
+from tuimon.train.leaves import Leaves
+from tuimon.train.lossgraph import losses_below
+from tuimon.train.passes import Passes
+from tuimon.train.summary import summarise, unseen
+
+if TYPE_CHECKING:
+    from tuimon.train.observer import Observer
+
+FIRST_BATCHES = 3
+EVERY_STEPS = 50
+FIRST_ELEMENTS = 1 << 18  # of each tensor, in the first batches and in suspicious ones
+SAMPLE_ELEMENTS = 1 << 14  # of each tensor, later
+MAX_SUSPICIONS = 16  # losses that turn bad after good ones
+MAX_FACTS = 16  # changes of what is known of the losses
+
+TAP = "batch"
+FIRST, SAMPLE, SUSPICION = "first", "sample", "suspicion"
+
+_Held = list[tuple[str, weakref.ref[torch.Tensor]]]
+
+
+class Batches:
+    """What the training is fed with. Used by the training thread only.
+
+    `_held` maps the id of a root module to its newest inputs.
+    """
+
+    def __init__(self, observer: Observer) -> None:
+        self.passes = Passes()
+        self._observer = observer
+        self._held: dict[int, _Held] = {}
+        self._looked = 0
+        self._suspicions = 0
+        self._was_bad = False  # the loss of the newest backward was not finite
+        self._step: int | None = None  # the one that the following speak of
+        self._due = ""  # why its batch is looked at; "" when it is not
+        self._inputs: list[TensorSummary] = []
+        self._left_out = 0
+        self._seen: set[int] = set()  # root modules whose inputs are in `_inputs`
+        self._loss_facts: list[LossFacts] = []
+        self._facts_said = 0
+        guard = observer.boundary.guard
+        self.on_forward = guard(TAP, self._enter)
+        self.on_loss = guard(TAP, self._meet_loss)
+        self.on_bad_gradients = guard(TAP, self._suspect_inputs)
+        self.flush = guard(TAP, self._flush)
+
+    def wants(self, is_bad: bool) -> bool:
+        """Whether a loss is to be met: its batch is due, or it is the first good or bad one."""
+        return is_bad is not self._was_bad or bool(self._due)
+
+    def _enter(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """A training forward of a root module begins."""
+        began_s = perf_counter()
+        step = self._observer.roster.next_step()
+        if step != self._step:
+            self._begin(step)
+        leaves = Leaves(args, kwargs, MAX_INPUTS)
+        self._held[id(module)] = [(name, weakref.ref(tensor)) for name, tensor in leaves.found]
+        self.passes.used([id(tensor) for _, tensor in leaves.found])
+        if self._due and id(module) not in self._seen:
+            self._seen.add(id(module))
+            self._left_out += leaves.left_out
+            self._look(leaves.found)
+        self._observer.spent(began_s)
+
+    def _meet_loss(self, losses: Iterable[torch.Tensor], suspicious: bool) -> None:
+        """A backward is about to begin: publish what its batch looks like, where that is due."""
+        fresh, self._was_bad = suspicious and not self._was_bad, suspicious
+        if fresh and self._due != FIRST:
+            self._suspect()
+        if not self._due:
+            return
+        limit = self._limit()
+        with unseen():
+            seen = losses_below(losses, limit)
+        self._publish(seen)
+        self._learn([loss.facts for loss in seen])
+
+    def _suspect_inputs(self) -> None:
+        """The gradients are not finite although the loss is: look at what led to them."""
+        if not self._due:
+            self._suspect()
+            if self._due:
+                self._publish([])
+
+    def _flush(self) -> None:
+        """Publish what no backward followed."""
+        if self._due and self._inputs:
+            self._publish([])
+
+    def _begin(self, step: int) -> None:
+        """The first forward that leads to another update."""
+        self._flush()
+        self._step = step
+        self._inputs, self._seen, self._left_out = [], set(), 0
+        self._held.clear()
+        first = self._looked < FIRST_BATCHES
+        self._due = FIRST if first else SAMPLE if step % EVERY_STEPS == 0 else ""
+
+    def _suspect(self) -> None:
+        self._suspicions += 1
+        if self._suspicions > MAX_SUSPICIONS:
+            return
+        self._step, self._due = self._observer.roster.next_step(), SUSPICION
+        self._inputs = []
+        for held in self._held.values():
+            self._look([(name, known) for name, ref in held if (known := ref()) is not None])
+
+    def _limit(self) -> int:
+        return SAMPLE_ELEMENTS if self._due == SAMPLE else FIRST_ELEMENTS
+
+    def _look(self, leaves: Iterable[tuple[str, torch.Tensor]]) -> None:
+        limit = self._limit()
+        with unseen():
+            for name, tensor in leaves:
+                if len(self._inputs) < MAX_INPUTS:
+                    self._inputs.append(summarise(name, tensor, limit))
+                else:
+                    self._left_out += 1
+
+    def _publish(self, losses: list[LossSeen]) -> None:
+        epoch, batch = self.passes.place
+        current = self.passes.current
+        self._observer.session.publish(
+            Batch(
+                step=self._step or 0,
+                time_ns=time.time_ns(),
+                why=self._due,
+                inputs=self._inputs,
+                losses=losses,
+                data_epoch=epoch,
+                batch_index=batch,
+                batches_per_epoch=None if current is None else current.batches,
+                left_out=self._left_out,
+            )
+        )
+        self._looked += 1
+        self._due = ""
+        self._inputs = []
+
+    def _learn(self, losses: list[LossFacts]) -> None:
+        """Tell what is known of the losses and the length of an epoch, when that is new."""
+        roster = self._observer.roster
+        current = self.passes.current
+        batches = roster.batches_per_epoch if current is None else current.batches
+        new = [facts for facts in losses if facts not in roster.losses]
+        if self._facts_said >= MAX_FACTS or not (new or batches != roster.batches_per_epoch):
+            return
+        self._facts_said += 1
+        roster.losses = roster.losses + new
+        roster.batches_per_epoch = batches
+        if roster.primary is not None:
+            roster.publish_facts()
