@@ -140,6 +140,31 @@ def test_what_cannot_be_started(tmp_path: Path) -> None:
     assert (usage.status, len(usage.stderr.splitlines()), usage.stdout) == (2, 1, "")
 
 
+KILLS_ITS_SCRIBE = """
+import glob, os, signal, time
+def scribe():
+    for file in glob.glob(os.environ['TUIMON_DIR'] + '/*/scribe.pid'):
+        return open(file).read().strip()
+until = time.monotonic() + 60
+while not scribe() and time.monotonic() < until:
+    time.sleep(0.01)
+os.kill(int(scribe()), signal.SIGKILL)
+"""
+
+
+def test_a_report_that_will_never_be_written_is_not_promised(tmp_path: Path) -> None:
+    (tmp_path / "kills.py").write_text(KILLS_ITS_SCRIBE)
+    (tmp_path / "none.py").write_text("")
+    asked = ("--report", "report.json")
+    killed = tuimon_run(tmp_path, *asked, "kills.py", scribe=True)
+    unwanted = tuimon_run(tmp_path, *asked, "none.py")
+    for done, why in ((killed, "the scribe is gone"), (unwanted, "TUIMON_SCRIBE=0")):
+        assert done.status == 0, done
+        assert any(line.startswith(f"tuimon: no report: {why}") for line in done.ours), done
+        assert "will be" not in done.stderr
+    assert not (tmp_path / "report.json").exists()
+
+
 def test_switched_off_or_without_room(tmp_path: Path, run_home: Path) -> None:
     (tmp_path / "script.py").write_text("import sys\nprint('ran', sys.orig_argv[1:])\nsys.exit(4)")
     bare = python(tmp_path, "script.py", "x")

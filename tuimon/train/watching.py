@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from tuimon.errors import CannotStart
 from tuimon.model.text import plain
 from tuimon.train import script, tracebacks
+from tuimon.train.attendant import scribe_has_left, wants_scribe
 from tuimon.train.boundary import Stop, say
 from tuimon.train.discovery import Discovery, TorchArrival, by_variable
 from tuimon.train.session import Session, start_session
@@ -113,18 +114,26 @@ class Watching:
         session.finish(self._kind, code=self._code, detail=self._detail)
         if session.info is None:
             return
-        if self._report is not None:
-            self._wait_for_report(session.info.path / "report.done")
+        if self._report is not None and (missing := self._await_report(session.info.path)):
+            say(missing)
+            self._report = None
         if (line := self._last_line(session)) is not None:
             say(line)
 
-    def _wait_for_report(self, done: Path) -> None:
+    def _await_report(self, folder: Path) -> str:
+        """Wait until the scribe has written the report; why it is not there, or ""."""
+        if not wants_scribe():
+            return "no report: TUIMON_SCRIBE=0 leaves out the process that writes it"
+        done = folder / "report.done"
         until_s = time.monotonic() + REPORT_WAIT_S
         while not done.exists():
+            # Looked at again: it may have been told and left in between.
+            if scribe_has_left(folder) and not done.exists():
+                return f"no report: the scribe is gone; {folder / 'scribe.log'} may say why"
             if time.monotonic() > until_s:
-                say(f"the report is not written yet; it will be at {self._report}")
-                return
+                return f"the report is not written yet; it will be at {self._report}"
             time.sleep(_POLL_S)
+        return ""
 
     def _last_line(self, session: Session) -> str | None:
         """One sentence when there is something to say about the run, and where to read on."""
