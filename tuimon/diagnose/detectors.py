@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
+from tuimon.diagnose.batches import NewestBatches
 from tuimon.diagnose.gradients import (
     bits_in_words,
     describe_flags,
@@ -42,10 +43,12 @@ class NonFiniteLoss(Detector):
     def __init__(self, rank: int = 0) -> None:
         self._rank = rank
         self._updates = Updates()
+        self._batches = NewestBatches()
         self._early: dict[int, Loss] = {}  # by step: losses whose update is still to come
         self._incidents: dict[int, Incident] = {}
 
     def see(self, record: AnyRecord) -> Iterator[Symptom]:
+        self._batches.see(record)
         if isinstance(record, Loss):
             if not math.isfinite(record.value) and len(self._early) < MAX_WAITING:
                 self._early.setdefault(record.step, record)
@@ -79,7 +82,8 @@ class NonFiniteLoss(Detector):
         if not incident.worsens(severity):
             return
         text = loss_in_words(bad[0], early.site if early else "")
-        yield self._symptom(update.step, severity, f"{text}; {update.fate}")
+        note = self._batches.note(update.step, update.optimizer)
+        yield self._symptom(update.step, severity, f"{text}; {update.fate}{note}")
 
     def _without_update(self, before: int | None) -> Iterator[Symptom]:
         """Losses whose update never came: the script left it out or ended."""
@@ -89,7 +93,8 @@ class NonFiniteLoss(Detector):
             loss = self._early.pop(step)
             if self._incidents.setdefault(PRIMARY, Incident()).worsens("warning"):
                 text = loss_in_words(loss.value, loss.site)
-                yield self._symptom(step, "warning", f"{text}; no update followed it")
+                note = self._batches.note(step)
+                yield self._symptom(step, "warning", f"{text}; no update followed it{note}")
 
     def _symptom(self, step: int, severity: str, detail: str) -> Symptom:
         return Symptom("non-finite-loss", step, self._rank, severity, detail)
@@ -105,10 +110,12 @@ class NonFiniteGradient(Detector):
     def __init__(self, rank: int = 0) -> None:
         self._rank = rank
         self._updates = Updates()
+        self._batches = NewestBatches()
         self._names: list[str] = []
         self._incidents: dict[tuple[str, int], Incident] = {}
 
     def see(self, record: AnyRecord) -> Iterator[Symptom]:
+        self._batches.see(record)
         if isinstance(record, LayerTable):
             self._names = record.names
         for update in self._updates.see(record):
@@ -133,7 +140,8 @@ class NonFiniteGradient(Detector):
             if update.skipped:
                 severity = "warning" if update.scale is None else "info"
             if gradient.worsens(severity):
-                detail = f"{self._gradient_in_words(update)}; {update.fate}"
+                note = self._batches.note(update.step, update.optimizer)
+                detail = f"{self._gradient_in_words(update)}; {update.fate}{note}"
                 yield Symptom("non-finite-gradient", update.step, self._rank, severity, detail)
             return
         gradient.calm()

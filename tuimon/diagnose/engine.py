@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tuimon.diagnose.amp import AmpLedger
+from tuimon.diagnose.batches import BatchRemarks
 from tuimon.diagnose.detectors import (
     ExceptionRaised,
     NonFiniteGradient,
@@ -15,7 +16,7 @@ from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.incidents import Detector
 from tuimon.diagnose.rules import RULES, Evidence, Rule
 from tuimon.model.causes import SEVERITIES
-from tuimon.model.records import AnyRecord, Facts, Symptom
+from tuimon.model.records import AnyRecord, Event, Facts, Symptom
 
 MAX_SYMPTOMS = 200  # more describe the same trouble again
 
@@ -55,6 +56,7 @@ class Engine:
         self.symptoms: list[Symptom] = []
         self.findings: list[Finding] = []
         self.suppressed = 0
+        self._batches = BatchRemarks()
 
     def see(self, record: AnyRecord) -> list[Symptom]:
         """Take one record; the symptoms it is the first to show."""
@@ -62,6 +64,14 @@ class Engine:
             self._facts = record
         found = [symptom for detector in self._detectors for symptom in detector.see(record)]
         return self._keep(found) if found else []
+
+    def remarks(self, record: AnyRecord) -> list[Event]:
+        """What this record is worth a line in the event log for, without being a symptom."""
+        return self._batches.see(record)
+
+    def last_remarks(self) -> list[Event]:
+        """The run has ended: the remarks that waited for more."""
+        return self._batches.close()
 
     def close(self) -> list[Symptom]:
         """The run has ended: the symptoms that waited for more."""

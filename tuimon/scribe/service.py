@@ -131,14 +131,14 @@ class Scribe:
 
     def _diagnose(self, record: AnyRecord) -> None:
         try:
-            symptoms = self._engine.see(record)
+            found: list[AnyRecord] = [*self._engine.see(record), *self._engine.remarks(record)]
         except Exception:
             # History and report are worth more than one detector.
             _log(traceback.format_exc())
             self._once("diagnosis", "a detector failed; see scribe.log")
             return
-        for symptom in symptoms:
-            self._publish(symptom)
+        for each in found:
+            self._publish(each)
 
     def _keep_up(self, now_s: float) -> None:
         """Everything that has its own rhythm."""
@@ -162,6 +162,8 @@ class Scribe:
             return
         for symptom in self._engine.close():
             self._publish(symptom)
+        for remark in self._engine.last_remarks():
+            self._publish(remark)
         for state in expired(self._chronicle.commands):
             self._publish(state)
         step_hint = self._intake.step_hint
