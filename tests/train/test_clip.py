@@ -190,3 +190,51 @@ def test_clipping_counts_before_its_optimizer_is_known(feed: Feed) -> None:
     assert step.max_norm == 0.5 and step.grad_norm == pytest.approx(before, rel=1e-4)
     after = math.hypot(*(float(param.grad.norm()) for param in model.parameters()))
     assert step.grad_norm_clipped == pytest.approx(after, rel=1e-4)
+
+
+def by_value(feed: Feed, *, poisoned: bool = False, known: bool = True) -> tuple[float, float]:
+    """(norm before, norm after) of one update with elements clipped to 0.01."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    tuimon.watch(model, optimizer if known else None)
+    model(torch.randn(3, 4)).sum().backward()
+    if poisoned:
+        model[1].bias.grad[0] = -math.inf
+    before = math.hypot(*(float(param.grad.norm()) for param in model.parameters()))
+    nn.utils.clip_grad_value_(model[1].parameters(), 0.01)
+    optimizer.step()
+    return before, math.hypot(*(float(param.grad.norm()) for param in model.parameters()))
+
+
+def test_elements_clipped_by_value(feed: Feed) -> None:
+    before, after = by_value(feed)
+    assert after < before
+    step = feed.steps[-1]
+    assert step.max_norm is None and step.clip == "user"
+    assert step.grad_norm == pytest.approx(before, rel=1e-5)
+    assert step.grad_norm_clipped == pytest.approx(after, rel=1e-5)
+    _, after = by_value(feed, poisoned=True)
+    step = feed.steps[-1]
+    assert math.isinf(step.grad_norm) and step.grad_norm_clipped == pytest.approx(after, rel=1e-5)
+    assert [(bad.name, bad.neginf) for bad in step.bad] == [("1.bias", 1)]
+    before, _ = by_value(feed, known=False)
+    step = feed.steps[-1]
+    assert step.grad_norm == pytest.approx(before, rel=1e-5) and step.grad_norm_clipped is None
+
+
+def test_elements_are_left_alone_where_tuimon_clips_or_nobody_does(feed: Feed) -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    tuimon.watch(model, optimizer)
+    for mode, bound in (("off", None), ("on", 0.25)):
+        feed.ask(commands.SetClip(mode, bound))
+        model(torch.randn(3, 4)).sum().backward()
+        before = float(torch.linalg.vector_norm(model.weight.grad))
+        nn.utils.clip_grad_value_(model.parameters(), 0.01)
+        assert float(torch.linalg.vector_norm(model.weight.grad)) == before
+        optimizer.step()
+        optimizer.zero_grad()
+    off, on = feed.steps
+    assert (off.clip, off.grad_norm) == ("off", off.grad_norm_clipped)
+    assert (on.clip, on.max_norm) == ("on", 0.25)
+    assert on.grad_norm_clipped == pytest.approx(0.25, rel=1e-4)

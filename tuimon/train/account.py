@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from tuimon.model.records import CLIP_USER
+from tuimon.train.stats import Measured
 
 Norms = dict[int, torch.Tensor]  # id of a gradient -> its L2 norm
 
@@ -75,7 +76,8 @@ class ClipCall:
 
     Attributes:
         params: what it was given.
-        max_norm: the bound in force; None when the multiplication was suppressed.
+        max_norm: the bound in force; None when the multiplication was suppressed, infinite when
+            elements were clipped by value.
         mode: who decided about it.
         factor: what gradients were multiplied with; None when it is on a device or 1 by "off".
         total: the total norm while it is on a device.
@@ -102,18 +104,21 @@ class Clips:
     """Clipping since the last update, with the norms it computed on the way.
 
     `held` keeps the gradients alive whose ids are keys of `norms`, until the update or the next
-    backward.
+    backward. `before_values` has what the gradients of an optimizer (by the index of its track)
+    were before their elements were clipped.
     """
 
     calls: list[ClipCall] = field(default_factory=list)
     norms: Norms = field(default_factory=dict)
     held: list[torch.Tensor] = field(default_factory=list)
+    before_values: dict[int, Measured] = field(default_factory=dict)
 
     def clear(self) -> None:
         """Forget everything."""
         self.calls.clear()
         self.norms.clear()
         self.held.clear()
+        self.before_values.clear()
 
     def forget(self, ids: Container[int], grads: Container[int]) -> None:
         """Forget what concerns these parameters and gradients (by id) only."""

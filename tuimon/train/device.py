@@ -87,6 +87,7 @@ class Sample:
         scaled: the norms still carry the loss scale.
         bound: of the clipping whose total norm is in the sample; None without clipping.
         has: which of the extras were given.
+        by_value: elements were clipped too, and nobody knows the norm that was left.
     """
 
     step: int
@@ -97,6 +98,7 @@ class Sample:
     scaled: bool = False
     bound: float | None = None
     has: tuple[bool, ...] = (False,) * _EXTRAS
+    by_value: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,5 +314,5 @@ def read(sample: Sample, values: Floats, count: int) -> Arrived:
         loss_scale=scale,
         found_inf=None if found is None else found != 0.0,
         grad_norm=total,
-        grad_norm_clipped=clipped,
+        grad_norm_clipped=None if sample.by_value else clipped,
     )

@@ -54,6 +54,7 @@ class LateStats:
             place.epoch,
             scaled=update.scaled,
             bound=bound_of(clipping),
+            by_value=any(c.max_norm is not None and c.total is None for c in update.calls),
         )
         return self._lane.submit(
             self._plan,

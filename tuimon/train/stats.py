@@ -131,7 +131,7 @@ def measure(
     if measured.total is None or not math.isfinite(measured.total):
         _classify(plan, grads, measured, exact)
     if divisor is not None:
-        _unscale(measured, divisor)
+        unscale(measured, divisor)
     return measured
 
 
@@ -275,7 +275,7 @@ def count_bad(what: str, name: str, values: torch.Tensor) -> BadTensor:
         )
 
 
-def _unscale(measured: Measured, divisor: float) -> None:
+def unscale(measured: Measured, divisor: float) -> None:
     """Divide by the loss scale; a scale that cannot divide leaves the norms unmeasured."""
     if divisor > 0 and math.isfinite(divisor):
         measured.norms = measured.norms / np.float32(divisor)

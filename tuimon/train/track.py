@@ -22,7 +22,7 @@ from tuimon.train.account import Losses, ScalerView
 from tuimon.train.census import Weights
 from tuimon.train.device import CudaOperations
 from tuimon.train.late import LateStats
-from tuimon.train.stats import Plan, host_number, measure
+from tuimon.train.stats import Measured, Plan, host_number, measure, unscale
 from tuimon.train.update import Place, Update, step_record
 
 if TYPE_CHECKING:
@@ -169,10 +169,12 @@ class Track:
             clip.multiply(params, bound, total)
             update.calls = [clip.called(params, bound, total, CLIP_ON)]
 
-    def before_clipping(self) -> None:
-        """Our gradients are about to be multiplied: a device must measure them now."""
+    def before_clipping(self, *, by_value: bool = False) -> None:
+        """Our gradients are about to change: what does not show afterwards is measured now."""
         if self.late is not None:
             self.late.measure()
+        elif by_value:
+            self._observer.clips.before_values.setdefault(self.index, self._gradients())
 
     def finish(self, *, scaler: ScalerView | None = None, skipped: bool = False) -> None:
         """After an attempted update: look at the weights when it is due, publish the record."""
@@ -239,18 +241,24 @@ class Track:
         if GRADIENTS_TAP in observer.boundary.disarmed:
             return
         if self.late is not None:
-            self.late.measure(already_clipped=any(c.total is not None for c in self.update.calls))
+            clipped = any(call.max_norm is not None for call in self.update.calls)
+            self.late.measure(already_clipped=clipped)
             return
-        self.update.take(
-            measure(
-                self.plan,
-                divisor=divisor,
-                spied=observer.clips.norms or None,
-                exact=self._weights.affordable,
-            )
-        )
+        clips = observer.clips
+        measured = clips.before_values.pop(self.index, None) if clips.before_values else None
+        if measured is None:
+            measured = self._gradients(divisor)
+        else:
+            self.update.left = measure(self.plan, divisor=divisor).total
+            if divisor is not None:
+                unscale(measured, divisor)
+        self.update.take(measured)
         if _is_bad(observer.losses.last) and self._weights.affordable:
             self._look_at_weights("before")
+
+    def _gradients(self, divisor: float | None = None) -> Measured:
+        spied, exact = self._observer.clips.norms or None, self._weights.affordable
+        return measure(self.plan, divisor=divisor, spied=spied, exact=exact)
 
     def _submit(self, place: Place, losses: Losses, scaler: ScalerView | None) -> bool:
         """Send the device part on its way, publish what has arrived; whether more will follow."""

@@ -22,6 +22,7 @@ class Update:
 
     Attributes:
         measured: gradient statistics on the host; None when they were not taken there.
+        left: total norm that clipping by value left; None without.
         calls: clipping of these gradients.
         waited_s: time at the gate.
         began_s: when the optimizer began, on `time.perf_counter`.
@@ -30,6 +31,7 @@ class Update:
     """
 
     measured: Measured | None = None
+    left: float | None = None
     calls: list[ClipCall] = field(default_factory=list)
     waited_s: float = 0.0
     began_s: float | None = None
@@ -43,7 +45,7 @@ class Update:
 
     def begin(self) -> None:
         """Forget the last one."""
-        self.measured = self.began_s = self.optimizer_s = None
+        self.measured = self.left = self.began_s = self.optimizer_s = None
         self.calls = []
         self.waited_s = 0.0
         self.scaled = False
@@ -69,8 +71,8 @@ class Update:
     ) -> float | None:
         """Total norm that the optimizer met."""
         measured = self.measured
-        if measured is None:
-            return None
+        if measured is None or self.left is not None:
+            return self.left
         calls = [call for call in self.calls if call.max_norm is not None] if self.calls else ()
         if not calls:
             return measured.total

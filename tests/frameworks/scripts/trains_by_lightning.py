@@ -124,6 +124,12 @@ def plain(truth: Truth, watch: Watch) -> None:
     fit(truth, watch, Regression(truth))
 
 
+def by_value(truth: Truth, watch: Watch) -> None:
+    """Elements are clipped, not the norm."""
+    how = {"gradient_clip_val": 0.2, "gradient_clip_algorithm": "value"}
+    fit(truth, watch, Regression(truth), **how)
+
+
 def half(truth: Truth, watch: Watch) -> None:
     """bfloat16 autocast with accumulation."""
     truth.divided_by, truth.max_norm = 2, 0.3
@@ -159,4 +165,4 @@ def by_hand(truth: Truth, watch: Watch) -> None:
 
 
 if __name__ == "__main__":
-    tell({case.__name__: case for case in (accumulated, plain, half, scaled, by_hand)})
+    tell({case.__name__: case for case in (accumulated, plain, by_value, half, scaled, by_hand)})

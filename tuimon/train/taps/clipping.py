@@ -33,9 +33,12 @@ class ClipTap:
         guard = observer.boundary.guard
         self._spy = guard("clipping", self._spying)
         self._decide = guard("clipping", self._on_multiply)
+        self._suppresses = guard("clipping", self._on_values)
 
     def install(self, patches: Patches) -> None:
         """Wrap the inner functions and their public names."""
+        patches.install(torch_clip, "clip_grad_value_", self._wrap_values)
+        patches.install(torch.nn.utils, "clip_grad_value_", self._wrap_values)
         if clip.total_norm is None or clip.multiply is None:
             return
         patches.install(torch_clip, "_get_total_norm", self._wrap_norm)
@@ -73,6 +76,39 @@ class ClipTap:
             return None if suppressed else original(parameters, bound, total_norm, foreach)
 
         return multiply
+
+    def _wrap_values(self, original: Callable[..., Any], on: On) -> Callable[..., Any]:
+        def clip_values(parameters: Any, clip_value: Any, foreach: bool | None = None) -> Any:
+            if not on[0]:
+                return original(parameters, clip_value, foreach)
+            if not isinstance(parameters, torch.Tensor | list | tuple):
+                parameters = list(parameters)
+            if self._suppresses(parameters):
+                return None
+            return original(parameters, clip_value, foreach)
+
+        return clip_values
+
+    def _on_values(self, parameters: Any) -> bool:
+        """Whether a clipping of elements must not happen, because tuimon clips or nobody does."""
+        began_s = time.perf_counter()
+        observer = self._observer
+        if observer.off or torch.compiler.is_compiling() or get_ident() != observer.thread:
+            return False
+        params = [parameters] if isinstance(parameters, torch.Tensor) else parameters
+        call = ClipCall(params, math.inf)
+        tracks = [t for t in observer.roster.tracks.values() if call.touches(t.plan.ids)]
+        if tracks and observer.gate.busy:
+            observer.gate.before_users_clipping(tracks[0])
+        suppressed = bool(tracks) and observer.clipping.mode != CLIP_USER
+        if not suppressed and call.touches(observer.roster.layers.place_of):
+            if not tracks:
+                clip.measure_missing(params, observer.clips.norms, observer.clips.held)
+            for track in tracks:
+                track.before_clipping(by_value=True)
+            observer.clips.calls.append(call)
+        observer.spent(began_s)
+        return suppressed
 
     def _on_multiply(self, parameters: Any, max_norm: Any, total_norm: Any) -> Any:
         """(suppress?, bound) of a clipping of watched parameters; None to leave it alone."""
