@@ -267,7 +267,7 @@ def test_disabled_is_inert(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
         {"snapshot_every": 10},
         {"activations": ["0"]},
         {"check_every": 0},
-        {"budget_frac": 0.0},
+        {"budget_frac": -0.1},
     ],
 )
 def test_what_cannot_be_had_is_refused(options: dict[str, Any]) -> None:
