@@ -190,6 +190,18 @@ async def test_themes_cycle() -> None:
             assert viewer.app.scene.look.theme == theme
 
 
+@pytest.mark.parametrize("size", [(80, 24), (60, 20)])
+async def test_help_that_does_not_fit_says_how_to_read_on(size: tuple[int, int]) -> None:
+    async with driven(size=size) as viewer:
+        assert "j k scroll" in await viewer.press("question_mark")
+        assert "off axis" in await viewer.press(*"j" * 40)
+
+
+async def test_the_footer_of_the_layers_says_what_l_does() -> None:
+    async with driven() as viewer:
+        assert "l unfold" in (await viewer.press("3")).splitlines()[-1]
+
+
 async def test_help_lists_every_key_and_closes_on_any() -> None:
     async with driven(size=(120, 60)) as viewer:
         text = await viewer.press("question_mark")
@@ -259,6 +271,23 @@ async def test_clip_asks_for_the_bound_once_then_cycles() -> None:
             SetClip("on"),
             SetClip("off"),
         ]
+
+
+async def test_what_is_typed_takes_the_place_of_what_a_question_proposes() -> None:
+    async with driven(FakeRun(steps=400).frame(clip=Clip("user", None))) as viewer:
+        assert "max_norm 1" in await viewer.press("c")
+        text = await viewer.press("1")
+        assert "max_norm 1" in text and "max_norm 11" not in text
+        viewer.clock.now_s += 1
+        await viewer.press("enter")
+        await viewer.until_sent(1)
+        assert viewer.session.sent == [SetClip("on", 1.0)]
+    async with driven() as viewer:
+        await viewer.press("3", "g", "d")
+        viewer.clock.now_s += 1
+        await viewer.press("end", *"/a", "enter")  # whoever moves wants to edit it
+        await viewer.until_sent(1)
+        assert viewer.session.sent == [Dump(["embed_tokens.weight"], "/data/dumps/399/a")]
 
 
 async def test_halving_without_clipping_explains_itself() -> None:

@@ -85,7 +85,7 @@ ACTIONS = (
     Action("glyphs", ("a",), "glyphs: braille, block, ascii", VIEWS),
     Action("theme", ("t",), "theme: dark, light, high contrast", VIEWS),
     Action("left", ("h", "←"), "crosshair left; in layers: fold", TIME, "cross", (ON_CHART,)),
-    Action("right", ("l", "→"), "crosshair right; in layers: unfold", TIME, "fold", (ON_LAYERS,)),
+    Action("right", ("l", "→"), "crosshair right; in layers: unfold", TIME, "unfold", (ON_LAYERS,)),
     Action("closer", ("+",), "zoom in", TIME, "in", (ON_CHART, ON_LAYERS)),
     Action("wider", ("-",), "zoom out", TIME, "out", (ON_CHART, ON_LAYERS)),
     Action("whole", ("0",), "whole history and follow", TIME, "all", (ON_CHART,)),

@@ -107,14 +107,17 @@ class Dialog(ModalScreen[Answer]):
 
 
 class TypedLine:
-    """One line of typed text with a cursor."""
+    """One line of typed text with a cursor; a `proposal` gives way to the first thing typed."""
 
-    def __init__(self, content: str = "") -> None:
+    def __init__(self, content: str = "", *, proposal: bool = False) -> None:
         self.content = content
         self.at = len(content)
+        self.is_proposal = proposal
 
     def insert(self, typed: str) -> None:
         """Put text in at the cursor."""
+        if self.is_proposal:
+            self._clear()
         clean = plain(typed, _MAX_TYPED)
         room = _MAX_TYPED - len(self.content)
         self.content = self.content[: self.at] + clean[:room] + self.content[self.at :]
@@ -126,6 +129,9 @@ class TypedLine:
         moves |= {"end": len(self.content), "ctrl+e": len(self.content)}
         if event.key in moves:
             self.at = max(0, min(moves[event.key], len(self.content)))
+            self.is_proposal = False
+        elif self.is_proposal and event.key in ("backspace", "delete"):
+            self._clear()
         elif event.key == "backspace":
             self.content = self.content[: max(0, self.at - 1)] + self.content[self.at :]
             self.at = max(0, self.at - 1)
@@ -133,6 +139,7 @@ class TypedLine:
             self.content = self.content[: self.at] + self.content[self.at + 1 :]
         elif event.key == "ctrl+u":
             self.content, self.at = self.content[self.at :], 0
+            self.is_proposal = False
         elif event.is_printable and event.character:
             self.insert(event.character)
         else:
@@ -141,6 +148,10 @@ class TypedLine:
 
     def row(self, look: Look, width: int) -> Row:
         """The line with its cursor, scrolled so that the cursor is in sight."""
+        if self.is_proposal:
+            shown = self.content[-(width - 1) :]
+            row = [data(look, shown, "on_level", "key")]
+            return fit(look, row, width, pad=look.style("text", "selected"))
         start = max(0, self.at - width + 2)
         before = self.content[start : self.at]
         under = self.content[self.at : self.at + 1] or " "
@@ -152,6 +163,9 @@ class TypedLine:
         ]
         return fit(look, parts, width, pad=look.style("text", "selected"))
 
+    def _clear(self) -> None:
+        self.content, self.at, self.is_proposal = "", 0, False
+
 
 class QuestionDialog(Dialog[AnyCommand | None]):
     """Asks before a command goes to the training; answers with the command or None."""
@@ -159,7 +173,7 @@ class QuestionDialog(Dialog[AnyCommand | None]):
     def __init__(self, look: Look, clock: Clock, question: Question) -> None:
         super().__init__(look, clock)
         self.question = question
-        self.line = TypedLine(question.default)
+        self.line = TypedLine(question.default, proposal=True)
         self.problem = ""
 
     def draw(self) -> None:
@@ -281,13 +295,16 @@ class HelpDialog(Dialog[None]):
         room = max(1, size.height - 2)
         self._hidden = max(0, len(body) - room)
         self.top = max(0, min(self.top, self._hidden))
-        words = "j k scroll, any other key closes" if self._hidden else "any key closes"
+        note = "q quits the viewer only: the training goes on"
+        words = "any key closes"
+        if self._hidden:  # short, for a hint that does not fit is left out
+            note, words = "q quits the viewer only", "j k scroll, others close"
         rows = framed(
             look,
             body[self.top : self.top + room],
             width,
             title=[text(look, "keys", "strong", bold=True)],
-            foot=[text(look, "q quits the viewer only: the training goes on", "dim")],
+            foot=[text(look, note, "dim")],
             foot_right=[text(look, words, "dim")],
             focused=True,
         )
