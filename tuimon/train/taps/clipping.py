@@ -48,6 +48,8 @@ class ClipTap:
 
     def _wrap_norm(self, original: Callable[..., Any], on: On) -> Callable[..., Any]:
         def total_norm(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return original(*args, **kwargs)
             with (self._spy() if on[0] else None) or nullcontext():
                 return original(*args, **kwargs)
 
@@ -64,7 +66,7 @@ class ClipTap:
         def multiply(
             parameters: Any, max_norm: Any, total_norm: Any, foreach: bool | None = None
         ) -> Any:
-            if not on[0]:
+            if not on[0] or torch.compiler.is_compiling():
                 return original(parameters, max_norm, total_norm, foreach)
             # A generator can be walked once only, and torch walks it too.
             if not isinstance(parameters, torch.Tensor | list | tuple):

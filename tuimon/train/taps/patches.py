@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tuimon.train.taps.compiler import leave_alone
+
 On = list[bool]  # one element: whether the wrapper does more than pass through
 # (original function, its switch) -> the function that stands in its place
-Wrap = Callable[[Callable[..., Any], On], Callable[..., Any]]
+Wrap = Callable[[Callable[..., Any], On], FunctionType]
 
 
 @dataclass
@@ -44,6 +46,7 @@ class Patches:
             return
         on = [True]
         wrapper = functools.wraps(original)(wrap(original, on))
+        leave_alone(wrapper.__code__, callees=False)
         setattr(owner, name, wrapper)
         self._patches.append(_Patch(owner, name, original, wrapper, on))
 

@@ -14,6 +14,7 @@ from tuimon.train.layers import alive
 from tuimon.train.observer import Observer
 from tuimon.train.session import Session
 from tuimon.train.taps.clipping import ClipTap
+from tuimon.train.taps.compiler import leave_alone
 from tuimon.train.taps.hooks import BeforeForward, hook_optimizer
 from tuimon.train.taps.loader import LoaderTap
 from tuimon.train.taps.loss import LossTap
@@ -40,6 +41,8 @@ class Wiring:
         losses = LossTap(observer)
         self._taps = (losses, ClipTap(observer), ScalerTap(observer, losses), LoaderTap(observer))
         self._unknown = observer.boundary.guard("discovery", self._on_unknown)
+        leave_alone(self._unknown.__code__, callees=True)  # the one body of all guarded functions
+        leave_alone(BeforeForward.__call__.__code__, callees=False)
         self._discover: Callable[[Optimizer], Any] | None = None
 
     def tie(self, session: Session) -> None:
@@ -145,6 +148,7 @@ class Wiring:
                 if not observer.off:
                     observer.roster.ask_about(optimizer)
 
+            leave_alone(before_any_step.__code__, callees=True)
             self._global_hook = register_optimizer_step_pre_hook(before_any_step)
 
     def _on_unknown(self, optimizer: Optimizer) -> None:
