@@ -244,8 +244,7 @@ class Track:
             clipped = any(call.max_norm is not None for call in self.update.calls)
             self.late.measure(already_clipped=clipped)
             return
-        clips = observer.clips
-        measured = clips.before_values.pop(self.index, None) if clips.before_values else None
+        measured = observer.clips.before_values.pop(self.index, None)
         if measured is None:
             measured = self._gradients(divisor)
         else:
