@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from types import FunctionType
+from typing import Any, cast
 
 from tuimon.train.taps.compiler import leave_alone
 
 On = list[bool]  # one element: whether the wrapper does more than pass through
 # (original function, its switch) -> the function that stands in its place
-Wrap = Callable[[Callable[..., Any], On], FunctionType]
+Wrap = Callable[[Callable[..., Any], On], Callable[..., Any]]
 
 
 @dataclass
@@ -46,7 +47,7 @@ class Patches:
             return
         on = [True]
         wrapper = functools.wraps(original)(wrap(original, on))
-        leave_alone(wrapper.__code__, callees=False)
+        leave_alone(cast(FunctionType, wrapper).__code__, callees=False)
         setattr(owner, name, wrapper)
         self._patches.append(_Patch(owner, name, original, wrapper, on))
 
