@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from tuimon.errors import IncompatibleVersion, NoSuchRun, Refused, TuimonError
 from tuimon.feed import registry
@@ -18,7 +19,7 @@ from tuimon.model.text import plain
 from tuimon.view.frame import OTHER_VERSION, WAITING, Exit, Frame
 from tuimon.view.late_start import apply_history
 from tuimon.view.source import Clock, Source, hello_of, open_source
-from tuimon.view.staleness import Signs, judge
+from tuimon.view.staleness import Signs, fresh_readings, judge
 from tuimon.view.store import RunState, Standing
 
 LOOK_EVERY_S = 0.5  # for a run that is not there yet
@@ -64,11 +65,13 @@ class Session:
         status = self._source.status()
         self._was_connected |= status.connected
         self._was_caught_up |= status.caught_up
-        standing = judge(self._clock(), status, self._signs(self._source.info))
+        now_s = self._clock()
+        standing = judge(now_s, status, self._signs(self._source.info))
         if standing.exit is not None and not self._is_gone:
             self._is_gone = True
             self.state.ledger.expire("the training ended before it was applied")
-        return self.state.frame(standing)
+        frame = self.state.frame(standing)
+        return replace(frame, system=fresh_readings(now_s, frame.state, frame.system))
 
     def send(self, command: AnyCommand) -> CommandState:
         """Put a command on its way; its later states are in the frames.

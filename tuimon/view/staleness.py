@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tuimon.model.records import System
 from tuimon.model.text import plain
 from tuimon.model.units import count, duration_s
 from tuimon.view.frame import (
@@ -28,6 +29,7 @@ LATE_AFTER_S, LATE_FACTOR = 2.0, 5.0  # times the 95th percentile of recent step
 SILENT_AFTER_S, SILENT_FACTOR = 10.0, 20.0
 # Before the first step a script loads data, builds and compiles; that takes its time.
 FIRST_LATE_AFTER_S, FIRST_SILENT_AFTER_S = 30.0, 120.0
+READINGS_STALE_AFTER_S = 15.0  # the scribe reads once a second
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,16 @@ class Signs:
     usual_slowest_s: float | None
     started_s: float
     goodbye: Exit | None
+
+
+def fresh_readings(now_s: float, state: str, system: System | None) -> System | None:
+    """The readings to show at `now_s`: old ones of a run that goes on say so and nothing else."""
+    if system is None or state in (LOADING, GONE):
+        return system
+    age_s = now_s - system.time_s
+    if age_s <= READINGS_STALE_AFTER_S:
+        return system
+    return System(system.time_s, device_note=f"no reading for {duration_s(round(age_s))}")
 
 
 def judge(now_s: float, status: SourceStatus, signs: Signs) -> Standing:

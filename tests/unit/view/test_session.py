@@ -10,7 +10,7 @@ from tuimon.errors import IncompatibleVersion, NoSuchRun, Refused
 from tuimon.feed.history import History
 from tuimon.feed.registry import RankInfo, RunInfo
 from tuimon.model.commands import Pause
-from tuimon.model.records import AnyRecord, CommandState, Event, Goodbye, Step
+from tuimon.model.records import AnyRecord, CommandState, Event, Goodbye, Step, System
 from tuimon.view.frame import GONE, LATE, LIVE, LOADING, OTHER_VERSION, SILENT, WAITING
 from tuimon.view.session import LOOK_EVERY_S, Session
 from tuimon.view.source import SourceStatus
@@ -102,6 +102,25 @@ def test_silence_grows_with_the_clock():
         clock.now_s = now_s
         seen.append(session.tick().state)
     assert seen == [LIVE, LATE, SILENT]
+
+
+def test_readings_that_stopped_coming_are_not_shown_as_the_present():
+    clock = Clock(1000.0)
+    source = FakeSource([*steps(200), System(1000.0, host_cpu_frac=0.5)])
+    session = session_on(source, clock)
+    fresh = session.tick().system
+    assert fresh is not None and fresh.host_cpu_frac == 0.5
+    clock.now_s = 1040.0
+    stale = session.tick().system
+    assert stale is not None and stale.host_cpu_frac is None
+    assert stale.device_note == "no reading for 40 s"
+    source.records = [System(1040.0, host_cpu_frac=0.25)]
+    again = session.tick().system
+    assert again is not None and again.host_cpu_frac == 0.25
+    source.standing = SourceStatus(connected=True, alive=False, caught_up=True)
+    clock.now_s = 2000.0
+    end = session.tick()
+    assert end.state == GONE and end.system == again  # the last word of a run stays
 
 
 def test_it_waits_for_a_run_without_hurry():
