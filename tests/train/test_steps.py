@@ -73,6 +73,33 @@ def test_accumulation_and_the_tuple_form(feed: Feed) -> None:
     assert step.loss == values[-1] and step.loss_sum == pytest.approx(sum(values))
 
 
+def test_losses_whose_gradients_were_cleared_do_not_add_up(feed: Feed) -> None:
+    model, optimizer = small()
+    tuimon.watch(model, optimizer)
+    values = []
+    for index in range(4):
+        if index == 2:
+            optimizer.zero_grad()
+        loss = model(torch.randn(5, 3)).pow(2).mean()
+        values.append(loss.item())
+        loss.backward()
+    optimizer.step()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
+    tuimon.watch(model, optimizer)
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(torch.ones(5, 3)).pow(2).mean()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    first, second = feed.steps
+    assert first.backward_calls == 4 and first.loss == values[3]
+    assert first.loss_sum == pytest.approx(sum(values[2:]))
+    assert second.backward_calls > 1 and second.loss_sum == second.loss
+
+
 def test_evaluation_is_not_a_step_and_data_waits_are_the_trainings(feed: Feed) -> None:
     model, optimizer = small()
     tuimon.watch(model, optimizer)

@@ -25,6 +25,7 @@ from tuimon.model.records import (
     Step,
     Symptom,
     System,
+    loss_of,
 )
 
 MAX_EVENTS = 2000  # about 300 KB; the event log of the screen holds no more
@@ -174,7 +175,7 @@ class Chronicle:
     def _add_step(self, record: Step) -> None:
         suffix = _suffix(record.optimizer)
         for name, value in (
-            ("loss", record.loss),
+            ("loss", loss_of(record)),
             ("grad_norm", record.grad_norm),
             ("grad_norm_clipped", record.grad_norm_clipped),
             ("loss_scale", record.loss_scale),
@@ -201,7 +202,7 @@ class Chronicle:
     def _add_device_stats(self, record: DeviceStats) -> None:
         suffix = _suffix(record.optimizer)
         for name, value in (
-            ("loss", record.loss),
+            ("loss", loss_of(record)),
             ("grad_norm", record.grad_norm),
             ("grad_norm_clipped", record.grad_norm_clipped),
             ("loss_scale", record.loss_scale),

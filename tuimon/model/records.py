@@ -86,7 +86,9 @@ class Step(Record, frozen=True, array_like=True, tag=3):
         epoch: epoch of the `LayerTable` that `norms` and `flags` follow.
         optimizer: index of the optimizer; 0 is the primary one (the first that steps).
         loss: last loss that `backward` saw before this update; None when there was none.
-        loss_sum: sum over the backward calls of this update (gradient accumulation).
+        loss_sum: sum over the backward calls whose gradients add up in this update. It is the
+            mean of the batches where the loop divides each by their number, as HF Trainer,
+            Accelerate and Lightning do; calls before the gradients were cleared do not count.
         backward_calls: number of backward calls since the previous update.
         grad_norm: total L2 norm before clipping, of unscaled gradients.
         grad_norm_clipped: the norm the optimizer sees; equals `grad_norm` when nothing clipped.
@@ -143,6 +145,11 @@ class Step(Record, frozen=True, array_like=True, tag=3):
 
 
 MAX_BAD = 32
+
+
+def loss_of(record: Step | DeviceStats) -> float | None:
+    """The loss that an update follows: of all its backward calls, or of the last where unknown."""
+    return record.loss if record.loss_sum is None else record.loss_sum
 
 
 class DeviceStats(Record, frozen=True, array_like=True, tag=4):

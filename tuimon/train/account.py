@@ -20,8 +20,8 @@ class Losses:
     Attributes:
         calls: number of outermost backward calls.
         last: value of the newest; None when it could not be read on the host.
-        total: sum of all; None when one of them could not be read.
-        pending: values that are still on a device, in order.
+        total: sum of those whose gradients add up; None when one of them could not be read.
+        pending: those of them that are still on a device, in order.
         taken_by: ids of the optimizers whose update was attributed to these losses.
     """
 
@@ -30,6 +30,11 @@ class Losses:
     total: float | None = None
     pending: tuple[torch.Tensor, ...] = ()
     taken_by: tuple[int, ...] = ()
+
+    def start_sum_again(self) -> None:
+        """Gradients were cleared: what follows does not add up with what was."""
+        self.total = 0.0
+        self.pending = ()
 
     def add(self, value: float | None) -> None:
         """Account for one backward call."""

@@ -111,6 +111,11 @@ class Roster:
         owned = {id(param) for track in self.tracks.values() for param in track.owned()}
         return any(id(p) in owned for group in optimizer.param_groups for p in group["params"])
 
+    def gradients_are_cleared(self) -> bool:
+        """Whether no watched parameter has a gradient; False while none is known."""
+        plans = [track.plan.params for track in self.tracks.values()]
+        return any(plans) and all(param.grad is None for params in plans for param in params)
+
     def start_over(self, session: Session) -> None:
         """Publish everything again, to another session."""
         self.session = session

@@ -29,6 +29,7 @@ from tuimon.model.records import (
     Step,
     Symptom,
     System,
+    loss_of,
 )
 from tuimon.model.text import plain
 from tuimon.view.frame import LATE, LIVE, WAITING, Amp, Clip, DataPlace, Exit, Frame, SeriesView
@@ -178,8 +179,9 @@ class RunState:
         if newest is not None and record.step <= newest:
             self._resume_at(record)
         suffix = _suffix(record.optimizer)
-        if record.loss is not None:
-            self._sample_loss(f"loss{suffix}", record.step, record.loss)
+        loss = loss_of(record)
+        if loss is not None:
+            self._sample_loss(f"loss{suffix}", record.step, loss)
         for name in (*_SAMPLED[1:], "step_s"):
             value = getattr(record, name)
             if value is not None:
@@ -198,7 +200,7 @@ class RunState:
     def _on_device_stats(self, record: DeviceStats) -> None:
         suffix = _suffix(record.optimizer)
         for name in _SAMPLED:
-            value = getattr(record, name)
+            value = loss_of(record) if name == "loss" else getattr(record, name)
             if value is not None:
                 self.sample(name + suffix, record.step, value)
         if record.loss_scale is not None:

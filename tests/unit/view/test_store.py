@@ -110,6 +110,22 @@ def test_a_skipped_step_stays_a_mark():
     assert frame.amp == Amp(scale=2.0, skipped=1, attempted=3, last_skipped_step=1)
 
 
+def test_the_loss_of_an_update_is_that_of_all_its_batches():
+    records = (
+        TABLE,
+        step(0, loss=0.5, loss_sum=1.25, backward_calls=2),
+        step(1, loss=0.25),
+        step(2, late=True),
+        DeviceStats(2, loss=0.5, loss_sum=2.0, epoch=1),
+    )
+    series, chronicle = frame_of(*records).series["loss"], Chronicle("id")
+    for record in records:
+        chronicle.add(record)
+    assert [series.value_at(index) for index in range(3)] == [(0, 1.25), (1, 0.25), (2, 2.0)]
+    kept = chronicle.snapshot(up_to_sequence=0, scribe_sequence=0, written_at_s=0.0, lost={})
+    assert np.frombuffer(kept.series["loss"].last, "<f8").tolist() == [1.25, 0.25, 2.0]
+
+
 def test_a_loss_that_never_met_its_update_is_shown():
     frame = frame_of(step(0, loss=1.0), Loss(1, math.nan), Goodbye("exception", 1))
     assert math.isnan(frame.series["loss"].last)

@@ -94,6 +94,8 @@ class LossTap:
         observer = self._observer
         observer.gradients_change()
         tensors = args[0] if args else kwargs.get("tensors", kwargs.get("self"))
+        if observer.losses.calls and observer.roster.gradients_are_cleared():
+            observer.losses.start_sum_again()
         value = self._value(tensors)
         observer.backward_calls += 1
         observer.losses.add(value)
