@@ -45,16 +45,20 @@ class Pass:
             self._recent.append((self.fetched, weakref.ref(leaves[0][1])))
         self.fetched += 1
 
-    def use(self, inputs: Collection[int]) -> None:
-        """A training forward begins with these tensors (by id): note which batch it uses."""
+    def use(self, inputs: Collection[int], *, fresh: bool) -> None:
+        """A training forward begins with these tensors (by id): note which batch it uses.
+
+        Where none of them came from the loader as it is, a batch fetched since counts as used.
+        """
         if self.epoch is None:
             self.epoch = self.feed.epochs
             self.feed.epochs += 1
-        self.batch = self.fetched - 1
         for index, reference in self._recent:
             if (tensor := reference()) is not None and id(tensor) in inputs:
                 self.batch = index
-                break
+                return
+        if fresh:
+            self.batch = self.fetched - 1
 
 
 class _Feed:
@@ -106,10 +110,11 @@ class Passes:
 
     def used(self, inputs: Collection[int]) -> None:
         """A training forward begins with these tensors, by id."""
-        if self._newest is not None:
-            self.current = self._newest
-            self._newest = None
-            self.current.use(inputs)
+        newest, self._newest = self._newest, None
+        if newest is not None:
+            self.current = newest
+        if self.current is not None:
+            self.current.use(inputs, fresh=newest is not None)
 
     def left(self) -> None:
         """A forward that trains nothing: what was fetched for it feeds no training."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -29,13 +30,14 @@ _modes = torch._C._len_torch_dispatch_stack
 @contextmanager
 def unseen() -> Iterator[None]:
     """No graph, and no function mode or subclass of the user's sees what is done inside."""
-    was = torch.is_grad_enabled()
-    torch._C._set_grad_enabled(False)
-    try:
-        with torch._C.DisableTorchFunction():
+    with torch._C.DisableTorchFunction():
+        # A function mode sees even the switch of the gradient.
+        was = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+        try:
             yield
-    finally:
-        torch._C._set_grad_enabled(was)
+        finally:
+            torch._C._set_grad_enabled(was)
 
 
 def summarise(
@@ -51,27 +53,41 @@ def summarise(
     """
     name = plain(name, 120)
     reason = why_not(tensor)
-    if type(tensor) not in (torch.Tensor, nn.Parameter):
+    if not _is_plain(tensor):
         return TensorSummary(name, [], "", "", why_not=reason)
     shape = [int(size) for size in tensor.shape[:MAX_AXES]]
     dtype = str(tensor.dtype).removeprefix("torch.")
     device = str(tensor.device)
     if reason:
         return TensorSummary(name, shape, dtype, device, why_not=reason)
+    try:
+        figures = _look(tensor, limit, samples)
+    except (RuntimeError, TypeError) as error:
+        # Kinds of numbers that torch stores and cannot compare.
+        reason = plain(f"not readable: {error}", 100)
+        return TensorSummary(name, shape, dtype, device, why_not=reason)
+    return TensorSummary(name, shape, dtype, device, **figures)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return type(tensor) in (torch.Tensor, nn.Parameter) and not tensor.is_nested
+
+
+def _look(tensor: torch.Tensor, limit: int, samples: bool) -> dict[str, Any]:
     part, steps = bounded(tensor, limit)
     values = _comparable(part)
-    figures = _figures(values, steps)
+    figures = {"looked_at": values.numel()} | _figures(values, steps)
     if samples:
         figures |= _constant(tensor, values) | _duplicates(tensor)
-    return TensorSummary(name, shape, dtype, device, values.numel(), **figures)  # type: ignore[arg-type]
+    return figures
 
 
 def why_not(tensor: torch.Tensor) -> str:
     """Why a tensor is not looked at; "" when it can be."""
-    if type(tensor) not in (torch.Tensor, nn.Parameter):
+    if not _is_plain(tensor):
         return f"a {plain(type(tensor).__name__, 60)}, not a plain tensor"
     if tensor.device.type != "cpu":
-        return f"on {tensor.device}: reading it would make the device wait"
+        return f"on {tensor.device}: not read, so that nothing waits for it"
     if tensor.layout is not torch.strided or tensor.is_quantized:
         return "not a plain dense tensor"
     if tensor.numel() == 0:
@@ -107,9 +123,9 @@ def _comparable(part: torch.Tensor) -> torch.Tensor:
     return part.to(torch.int64)
 
 
-def _figures(values: torch.Tensor, steps: tuple[int, ...]) -> dict[str, object]:
+def _figures(values: torch.Tensor, steps: tuple[int, ...]) -> dict[str, Any]:
     low, high = (bound.item() for bound in torch.aminmax(values))
-    figures: dict[str, object] = {"nan": 0, "posinf": 0, "neginf": 0}
+    figures: dict[str, Any] = {"nan": 0, "posinf": 0, "neginf": 0}
     if not (math.isfinite(low) and math.isfinite(high)):
         figures, values = _non_finite(values, steps)
         if values.numel() == 0:
@@ -128,14 +144,14 @@ def _figures(values: torch.Tensor, steps: tuple[int, ...]) -> dict[str, object]:
 
 def _non_finite(
     values: torch.Tensor, steps: tuple[int, ...]
-) -> tuple[dict[str, object], torch.Tensor]:
+) -> tuple[dict[str, Any], torch.Tensor]:
     """Counts and the place of the first element that is not finite; and the finite elements."""
     bad = ~torch.isfinite(values)
     nan = int(torch.isnan(values).sum())
     posinf = int((values == math.inf).sum())
     first = bad.nonzero()[0].tolist()
     samples = int(bad.flatten(1).any(1).sum()) if bad.dim() > 1 else int(bad.sum())
-    found: dict[str, object] = {
+    found: dict[str, Any] = {
         "nan": nan,
         "posinf": posinf,
         "neginf": int(bad.sum()) - nan - posinf,
@@ -146,7 +162,7 @@ def _non_finite(
     return found, values[~bad]
 
 
-def _constant(tensor: torch.Tensor, values: torch.Tensor) -> dict[str, object]:
+def _constant(tensor: torch.Tensor, values: torch.Tensor) -> dict[str, Any]:
     """How many columns of a table have one value only; features of text or images are no table."""
     is_table = tensor.dim() == 2 and values.dim() == 2 and tensor.dtype.is_floating_point
     if not is_table or values.shape[0] < MIN_SAMPLES or not 1 < tensor.shape[1] <= MAX_FEATURES:
@@ -157,7 +173,7 @@ def _constant(tensor: torch.Tensor, values: torch.Tensor) -> dict[str, object]:
     return {"features": values.shape[1], "constant_features": int((low == high).sum())}
 
 
-def _duplicates(tensor: torch.Tensor) -> dict[str, object]:
+def _duplicates(tensor: torch.Tensor) -> dict[str, Any]:
     """Samples that equal an earlier one: found by some of their elements, confirmed by all."""
     if tensor.dim() < 2 or not 2 <= tensor.shape[0] <= MAX_SAMPLES:
         return {}

@@ -1,0 +1,483 @@
+"""What is seen of a batch: inputs, targets through the loss, place in the data."""
+
+from __future__ import annotations
+
+import collections
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
+
+import tuimon
+from tests.train.conftest import Feed
+from tuimon.model.batches import LossSeen, TensorSummary
+from tuimon.model.records import Batch, Facts, Loss
+from tuimon.train.taps.batch import EVERY_STEPS
+
+
+class Takes(nn.Module):
+    """A linear layer that is called in whatever way a test wants."""
+
+    def __init__(self, width: int = 4, out: int = 3) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, out)
+
+    def forward(self, *args: Any, x: torch.Tensor | None = None, **kwargs: Any) -> torch.Tensor:
+        return self.linear(args[0] if x is None else x)
+
+
+def watched(model: nn.Module) -> torch.optim.Optimizer:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    tuimon.watch(model, optimizer)
+    return optimizer
+
+
+def batches(feed: Feed) -> list[Batch]:
+    return feed.of(Batch)
+
+
+def seen_loss(feed: Feed, loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> LossSeen:
+    loss.backward()
+    optimizer.step()
+    (batch,) = batches(feed)
+    (seen,) = batch.losses
+    return seen
+
+
+class Pair(NamedTuple):
+    left: torch.Tensor
+    right: torch.Tensor
+
+
+@dataclass
+class Sample:
+    image: torch.Tensor
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Slotted:
+    image: torch.Tensor
+
+
+def test_inputs_are_found_wherever_they_are_nested(feed: Feed) -> None:
+    model = Takes()
+    optimizer = watched(model)
+    x, y = torch.randn(8, 4), torch.arange(8)
+    model(
+        x,
+        (x, [y]),
+        Pair(x, y),
+        Sample(x, {"ids": y}),
+        Slotted(x),
+        collections.UserDict(mask=y),
+        7,
+        None,
+        "text",
+        flags={"a": y, 3: y},
+    ).sum().backward()
+    optimizer.step()
+    (batch,) = batches(feed)
+    assert [each.name for each in batch.inputs] == [
+        *("0", "1.0", "1.1.0", "2.0", "2.1", "3.image", "3.extra.ids", "4.image", "5.mask"),
+        *("flags.a", "flags.3"),
+    ]
+    assert batch.left_out == 0
+    assert batch.inputs[0].shape == [8, 4]
+    assert batch.inputs[2].dtype == "int64"
+
+
+def test_the_figures_of_an_input(feed: Feed) -> None:
+    model = Takes()
+    optimizer = watched(model)
+    x = torch.randn(16, 4)
+    x[:, 2] = 0.5
+    x[9] = x[4]
+    x[12] = x[4]
+    model(x).sum().backward()
+    optimizer.step()
+    (found,) = batches(feed)[0].inputs
+    assert (found.low, found.high) == (x.min().item(), x.max().item())
+    assert found.mean == pytest.approx(x.double().mean().item())
+    assert found.std == pytest.approx(x.double().std(correction=0).item())
+    assert (found.nan, found.posinf, found.neginf, found.looked_at) == (0, 0, 0, 64)
+    assert (found.features, found.constant_features) == (4, 1)
+    assert (found.duplicates, found.duplicate_pair) == (2, [9, 4])
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.float16, torch.bfloat16, torch.bool, torch.uint8, torch.int16]
+)
+def test_kinds_of_numbers(dtype: torch.dtype, feed: Feed) -> None:
+    model = Takes()
+    optimizer = watched(model)
+    values = torch.tensor([[0, 1, 1, 0], [1, 1, 1, 1]]).to(dtype)
+    model(torch.randn(2, 4), values).sum().backward()
+    optimizer.step()
+    found = batches(feed)[0].inputs[1]
+    assert (found.low, found.high, found.mean, found.why_not) == (0.0, 1.0, 0.75, "")
+    assert found.zero_frac == 0.25
+
+
+@pytest.mark.parametrize(
+    ("tensor", "reason"),
+    [
+        (torch.empty(2, 3, device="meta"), "on meta"),
+        (torch.eye(3).to_sparse(), "not a plain dense tensor"),
+        (torch.empty(0, 3), "empty"),
+        (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "not a plain"),
+    ],
+)
+def test_what_cannot_be_read_says_why(tensor: torch.Tensor, reason: str, feed: Feed) -> None:
+    model = Takes()
+    optimizer = watched(model)
+    model(torch.randn(2, 4), tensor).sum().backward()
+    optimizer.step()
+    found = batches(feed)[0].inputs[1]
+    assert reason in found.why_not
+    assert (found.looked_at, found.nan, found.low, found.mean) == (0, None, None, None)
+    assert not [event for event in feed.events if event.kind.startswith("tap")]
+
+
+def test_a_large_tensor_is_looked_at_in_part(feed: Feed) -> None:
+    model = Takes()
+    optimizer = watched(model)
+    wide = torch.zeros(1000, 1000)
+    wide[::2, ::3] = 1.0
+    model(torch.randn(2, 4), wide).sum().backward()
+    optimizer.step()
+    found = batches(feed)[0].inputs[1]
+    assert found.shape == [1000, 1000]
+    assert 0 < found.looked_at <= 1 << 18
+
+
+def test_the_first_batches_and_then_some(feed: Feed) -> None:
+    model = Takes()
+    optimizer = watched(model)
+    for _ in range(2 * EVERY_STEPS + 1):
+        optimizer.zero_grad()
+        model(torch.randn(2, 4)).sum().backward()
+        optimizer.step()
+    found = [(batch.step, batch.why) for batch in batches(feed)]
+    assert found[:3] == [(0, "first"), (1, "first"), (2, "first")]
+    assert found[3:] == [(EVERY_STEPS, "sample"), (2 * EVERY_STEPS, "sample")]
+
+
+# --- targets ---------------------------------------------------------------------------------
+
+
+def test_class_indices_meet_their_classes(feed: Feed) -> None:
+    model = Takes(out=6)
+    optimizer = watched(model)
+    labels = torch.tensor([1, 2, 2, 5, -100, 5])
+    loss = functional.cross_entropy(model(torch.randn(6, 4)), labels)
+    seen = seen_loss(feed, loss, optimizer)
+    assert (seen.facts.op, seen.facts.reduction) == ("NllLossBackward0", "mean")
+    assert (seen.facts.classes, seen.facts.ignore_index) == (6, -100)
+    assert seen.facts.above[0] == "LogSoftmaxBackward0"
+    assert seen.labels == [(1, 1), (2, 2), (5, 2)]
+    assert (seen.label_range, seen.ignored, seen.outside) == ([1, 5], 1, 0)
+    facts = feed.of(Facts)[-1]
+    assert facts.losses == [seen.facts]
+
+
+def test_targets_of_an_image_and_a_weighted_sum_of_losses(feed: Feed) -> None:
+    model = nn.Conv2d(3, 5, 3, padding=1)
+    optimizer = watched(model)
+    out = model(torch.randn(2, 3, 8, 8))
+    labels = torch.randint(0, 5, (2, 8, 8))
+    loss = functional.cross_entropy(out, labels, label_smoothing=0.1)
+    total = (loss + 0.3 * functional.mse_loss(out, torch.zeros_like(out))) / 4
+    total.backward()
+    optimizer.step()
+    found = {seen.facts.op: seen for seen in batches(feed)[0].losses}
+    assert found["NllLoss2DBackward0"].facts.classes == 5
+    assert found["MseLossBackward0"].facts.classes is None
+    assert found["MseLossBackward0"].spread == []
+
+
+@pytest.mark.parametrize(
+    ("function", "op"),
+    [
+        (functional.mse_loss, "MseLossBackward0"),
+        (functional.smooth_l1_loss, "SmoothL1LossBackward0"),
+        (functional.huber_loss, "HuberLossBackward0"),
+        (functional.binary_cross_entropy_with_logits, "BinaryCrossEntropyWithLogitsBackward0"),
+    ],
+)
+def test_targets_that_are_numbers(function: Any, op: str, feed: Feed) -> None:
+    model = Takes()
+    optimizer = watched(model)
+    target = torch.rand(8, 3)
+    target[2, 1] = 255.0
+    seen = seen_loss(feed, function(model(torch.randn(8, 4)), target), optimizer)
+    assert seen.facts.op == op
+    assert seen.target is not None and seen.target.high == 255.0
+    assert seen.outside == (1 if op.startswith("Binary") else None)
+
+
+def test_a_scaled_loss_is_walked_through(feed: Feed) -> None:
+    model = Takes(out=6)
+    optimizer = watched(model)
+    scaler = torch.amp.GradScaler("cpu")
+    loss = functional.cross_entropy(model(torch.randn(6, 4)), torch.arange(6)) / 4
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert batches(feed)[0].losses[0].facts.classes == 6
+
+
+@pytest.mark.parametrize(
+    ("shapes", "spread"),
+    [
+        (((64, 1), (64,)), [[64, 1], [64]]),
+        (((64, 1), (64, 1)), []),
+        (((64, 3), (1,)), []),  # one target for all is nothing unusual
+    ],
+)
+def test_a_prediction_against_a_target_of_another_shape(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]], spread: list[list[int]], feed: Feed
+) -> None:
+    prediction, target = shapes
+    model = Takes(out=prediction[1])
+    optimizer = watched(model)
+    with pytest.warns(UserWarning) if prediction != target else _nothing():
+        loss = functional.mse_loss(model(torch.randn(64, 4)), torch.randn(target))
+    assert seen_loss(feed, loss, optimizer).spread == spread
+
+
+class _nothing:
+    def __enter__(self) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
+
+
+# --- suspicion -------------------------------------------------------------------------------
+
+
+def test_a_bad_batch_is_told_before_its_loss(feed: Feed) -> None:
+    model = Takes()
+    optimizer = watched(model)
+    for step in range(12):
+        x = torch.randn(32, 4)
+        if step == 9:
+            x[13, 2] = math.nan
+        optimizer.zero_grad()
+        functional.cross_entropy(model(x), torch.randint(0, 3, (32,))).backward()
+        optimizer.step()
+    kinds = [
+        (type(record).__name__, record.step)
+        for record in feed.read()
+        if isinstance(record, Batch | Loss) and record.step >= 9
+    ]
+    # The weights are lost from here on: later losses are no news about the data.
+    assert kinds == [("Batch", 9), ("Loss", 9), ("Loss", 10), ("Loss", 11)]
+    batch = batches(feed)[-1]
+    (found,) = batch.inputs
+    assert (batch.why, found.nan, found.first_bad, found.bad_samples) == (
+        "suspicion",
+        1,
+        [13, 2],
+        1,
+    )
+
+
+def test_an_input_that_only_the_graph_still_holds(feed: Feed) -> None:
+    model = Takes()
+    optimizer = watched(model)
+    data = torch.randn(100, 4)
+    data[77, 1] = math.inf
+    for step in range(10):
+        optimizer.zero_grad()
+        loss = model(data[10 * step : 10 * step + 10]).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+    batch = batches(feed)[-1]
+    assert (batch.step, batch.why) == (7, "suspicion")
+    assert (batch.inputs[0].posinf, batch.inputs[0].first_bad) == (1, [7, 1])
+
+
+def test_a_bad_target_is_found_in_the_loss(feed: Feed) -> None:
+    model = Takes()
+    optimizer = watched(model)
+    for step in range(6):
+        target = torch.rand(16, 3)
+        if step == 5:
+            target[10, 2] = -math.inf
+        optimizer.zero_grad()
+        functional.mse_loss(model(torch.randn(16, 4)), target).backward()
+        optimizer.step()
+    (seen,) = batches(feed)[-1].losses
+    assert seen.target is not None
+    assert (seen.target.neginf, seen.target.first_bad) == (1, [10, 2])
+
+
+def test_bad_gradients_of_a_finite_loss_lead_to_their_inputs(feed: Feed) -> None:
+    model = Takes()
+    optimizer = watched(model)
+    for step in range(6):
+        x = torch.rand(4, 4) + 1
+        optimizer.zero_grad()
+        out = model(x)
+        loss = torch.where(out.abs() > 1e9, torch.sqrt(-out.abs()), out).sum()
+        if step < 5:
+            loss = out.sum()
+        loss.backward()
+        optimizer.step()
+    assert [(batch.step, batch.why) for batch in batches(feed)][-1] == (5, "suspicion")
+
+
+def test_targets_behind_a_checkpoint_are_not_unpacked(feed: Feed) -> None:
+    model = Takes()
+    optimizer = watched(model)
+    forwards = []
+
+    def head(x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        forwards.append(1)
+        return functional.cross_entropy(x, labels)
+
+    loss = checkpoint(
+        head, model(torch.randn(6, 4)), torch.arange(3).repeat(2), use_reentrant=False
+    )
+    seen = seen_loss(feed, loss, optimizer)
+    assert len(forwards) == 2  # the script's own forward and its recomputation in backward
+    assert seen.target is not None and "hook" in seen.target.why_not
+
+
+def test_a_target_changed_in_place_is_left_alone(feed: Feed) -> None:
+    model = Takes()
+    optimizer = watched(model)
+    target = torch.rand(6, 3)
+    loss = functional.mse_loss(model(torch.randn(6, 4)), target)
+    target.zero_()
+    with pytest.raises(RuntimeError, match="inplace"):
+        loss.backward()
+    optimizer.step()
+    (seen,) = batches(feed)[0].losses
+    assert seen.target is not None and seen.target.why_not.startswith("not readable")
+
+
+def test_a_batch_whose_backward_never_comes_is_told_at_the_next(feed: Feed) -> None:
+    model = Takes()
+    optimizer = watched(model)
+    loss = model(torch.randn(2, 4)).sum()
+    for param, grad in zip(
+        model.parameters(), torch.autograd.grad(loss, [*model.parameters()]), strict=True
+    ):
+        param.grad = grad
+    optimizer.step()
+    assert batches(feed) == []
+    model(torch.randn(2, 4))
+    (batch,) = batches(feed)
+    assert (batch.step, len(batch.inputs), batch.losses) == (0, 1, [])
+
+
+# --- place in the data -----------------------------------------------------------------------
+
+
+def train_on(loader: Any, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    for x, _ in loader:
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+
+
+def places(feed: Feed) -> list[tuple[int | None, int | None]]:
+    return [(step.data_epoch, step.batch_index) for step in feed.steps]
+
+
+def table(count: int = 6) -> TensorDataset:
+    return TensorDataset(torch.randn(count, 4), torch.arange(count))
+
+
+def test_epoch_and_batch_of_every_step(feed: Feed) -> None:
+    model = Takes()
+    optimizer = watched(model)
+    loader, other = DataLoader(table(), batch_size=2, shuffle=True), DataLoader(table(), 3)
+    next(iter(loader))  # a peek is no epoch
+    for _ in range(2):
+        train_on(loader, model, optimizer)
+        model.eval()
+        for x, _ in other:
+            with torch.no_grad():
+                model(x)
+        model.train()
+    assert places(feed) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+    assert feed.of(Facts)[-1].batches_per_epoch == 3
+    assert [batch.batches_per_epoch for batch in batches(feed)] == [3, 3, 3]
+
+
+def test_accumulated_batches(feed: Feed) -> None:
+    model = Takes()
+    optimizer = watched(model)
+    for index, (x, _) in enumerate(DataLoader(table(8), batch_size=2)):
+        model(x).sum().backward()
+        if index % 2:
+            optimizer.step()
+            optimizer.zero_grad()
+    assert places(feed) == [(0, 1), (0, 3)]
+    assert [(batch.step, batch.batch_index) for batch in batches(feed)] == [(0, 0), (1, 2)]
+
+
+def test_a_loop_that_fetches_ahead(feed: Feed) -> None:
+    model = Takes()
+    optimizer = watched(model)
+
+    def ahead() -> Iterator[Any]:
+        fetched = iter(DataLoader(table(), batch_size=2))
+        current = next(fetched)
+        for following in fetched:
+            yield current
+            current = following
+        yield current
+
+    train_on(ahead(), model, optimizer)
+    assert places(feed) == [(0, 0), (0, 1), (0, 2)]
+
+
+class Stream(IterableDataset):
+    def __iter__(self) -> Iterator[Any]:
+        return iter([(torch.randn(4), 0)] * 4)
+
+    def __len__(self) -> int:
+        raise AssertionError("asked for its length")
+
+
+class Sly(Sampler):
+    """Its length costs a random number."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(4))
+
+    def __len__(self) -> int:
+        raise AssertionError("asked for its length")
+
+
+@pytest.mark.parametrize(
+    "loader", [DataLoader(Stream(), batch_size=2), DataLoader(table(4), 2, sampler=Sly())]
+)
+def test_the_length_of_an_epoch_is_learnt_where_asking_runs_code(
+    loader: DataLoader, feed: Feed
+) -> None:
+    model = Takes()
+    optimizer = watched(model)
+    for _ in range(2):
+        train_on(loader, model, optimizer)
+    assert places(feed) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert [batch.batches_per_epoch for batch in batches(feed)] == [None, None, 2]
+    assert feed.of(Facts)[-1].batches_per_epoch == 2
+
+
+def test_without_a_loader_there_is_no_place(feed: Feed) -> None:
+    model = Takes()
+    optimizer = watched(model)
+    model(torch.randn(2, 4)).sum().backward()
+    optimizer.step()
+    assert places(feed) == [(None, None)]
+    assert isinstance(batches(feed)[0].inputs[0], TensorSummary)
