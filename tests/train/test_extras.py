@@ -17,6 +17,8 @@ from torch.utils.checkpoint import checkpoint
 
 import tuimon
 from tests.train.conftest import Feed
+from tests.train.test_no_harm import accumulated, adversarial, closures, plain, scaled
+from tests.train.twins import Loop, twins
 from tuimon.model.samples import (
     HISTOGRAM_BINS,
     HISTOGRAM_LOW,
@@ -140,6 +142,24 @@ def test_the_largest_gradient_is_told_unclipped_and_unscaled(feed: Feed, every_s
     found = dict(parameters(feed, "0.weight"))
     for step in (1, 2, 3, 4):
         assert found[step].grad_absmax == pytest.approx(largest[0], rel=1e-4)
+
+
+def test_single_and_double_precision_in_one_model(feed: Feed, every_step: None) -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(6, 6), nn.Linear(6, 1).double()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.two(self.one(x).double())
+
+    model = Two()
+    optimizer = sgd(model)
+    tuimon.watch(model, optimizer)
+    loop(model, optimizer, 3)
+    for name in ("one.weight", "two.weight"):
+        assert all(item.update_ratio > 0 for _, item in parameters(feed, name))
+        assert len(parameters(feed, name)) == 2
 
 
 def test_a_skipped_update_has_no_ratio(feed: Feed, every_step: None) -> None:
@@ -344,6 +364,12 @@ def test_both_of_two_optimizers_are_sampled(feed: Feed, every_step: None) -> Non
         second.step()
     assert {record.optimizer for record in feed.of(ParameterSamples)} == {0, 1}
     assert {"Linear", "Sequential.0"} <= {item.module for item in activations(feed)}
+
+
+@pytest.mark.parametrize("shape", [plain, scaled, accumulated, closures, adversarial])
+def test_bit_for_bit_with_every_step_sampled(shape: Loop, feed: Feed, every_step: None) -> None:
+    assert twins(shape, feed).steps
+    assert feed.of(ParameterSamples) and feed.of(Activations)
 
 
 # --- forwards of all kinds ------------------------------------------------------------------------

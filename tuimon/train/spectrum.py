@@ -59,13 +59,18 @@ def absmax_of(values: torch.Tensor) -> float:
 
 def norms_of(tensors: Sequence[torch.Tensor]) -> list[float]:
     """L2 norm of each; one that single precision cannot hold is computed in double."""
-    if not tensors:
-        return []
-    norms = [float(norm) for norm in torch._foreach_norm(list(tensors), 2.0, dtype=torch.float32)]
+    norms = [math.nan] * len(tensors)
+    for wide in (False, True):
+        places = [i for i, each in enumerate(tensors) if (each.dtype is torch.float64) is wide]
+        if places:
+            dtype = torch.float64 if wide else torch.float32
+            found = torch._foreach_norm([tensors[place] for place in places], 2.0, dtype=dtype)
+            for place, norm in zip(places, found, strict=True):
+                norms[place] = float(norm)
     for index, norm in enumerate(norms):
-        if not math.isfinite(norm) or norm == 0.0:
-            wide = torch.linalg.vector_norm(tensors[index], 2.0, dtype=torch.float64)
-            norms[index] = float(wide)
+        if norm == 0.0 or not math.isfinite(norm):
+            exact = torch.linalg.vector_norm(tensors[index], 2.0, dtype=torch.float64)
+            norms[index] = float(exact)
     return norms
 
 
