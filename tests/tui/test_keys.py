@@ -21,6 +21,7 @@ from tuimon.model.commands import (
 from tuimon.model.records import CommandState
 from tuimon.tui.actions import ACTIONS, actions
 from tuimon.tui.choices import CHOICES
+from tuimon.tui.start import dump_folder_of
 from tuimon.view.frame import GONE, PAUSED, Clip, Exit
 
 
@@ -312,6 +313,11 @@ async def test_dump_asks_for_the_folder_and_shows_the_size() -> None:
         assert "absolute path" in viewer.text
         await viewer.press("escape")
         assert len(viewer.session.sent) == 1
+
+
+def test_the_step_is_in_the_path_of_a_dump_once() -> None:
+    """The training makes a folder of the step in the one that is proposed."""
+    assert dump_folder_of("/work/run")(FakeRun(steps=400).frame()) == "/work/run/tuimon-dumps"
 
 
 async def test_stop_asks_and_ignores_a_key_typed_ahead() -> None:

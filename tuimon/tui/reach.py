@@ -162,6 +162,7 @@ def _dump(scene: Scene, folder: str) -> Intent:
         (
             ("layer", shown),
             ("writes", "parameter and gradient as safetensors, statistics as JSON"),
+            ("into", "a folder of the step, in the folder below"),
             ("size", "unknown" if size is None else f"about {size_bytes(2 * size)}"),
         ),
         answer,

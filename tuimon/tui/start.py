@@ -102,13 +102,11 @@ def terminal_problem(environ: Mapping[str, str]) -> str:
 
 
 def dump_folder_of(cwd: str) -> Callable[[Frame], str]:
-    """The folder a dump proposes: below where the training was started."""
+    """The folder a dump proposes: below where the training was started.
 
-    def folder(frame: Frame) -> str:
-        step = "start" if frame.step is None else f"step-{frame.step}"
-        return os.path.join(cwd or os.getcwd(), "tuimon-dumps", step)
-
-    return folder
+    The training makes one of the step in it.
+    """
+    return lambda _: os.path.join(cwd or os.getcwd(), "tuimon-dumps")
 
 
 def _look(environ: Mapping[str, str], glyphs: str | None) -> Look:
