@@ -98,8 +98,9 @@ class Watching:
     def script_raised(self, error: BaseException) -> None:
         """Note how the script ends, and see to it that the traceback shows only its own frames."""
         self._kind, self._code, self._detail = how_it_ended(error)
-        if isinstance(error, Stop):
+        if isinstance(_interruption(error), Stop):
             say(f"{self._detail}; exit status {self._code}")
+        if isinstance(error, Stop):
             raise SystemExit(self._code) from None
         if not isinstance(error, SystemExit):
             show_clean()
@@ -174,7 +175,16 @@ def how_it_ended(error: BaseException) -> tuple[str, int, str]:
     if error.code is None or error.code == 0:
         return "ok", 0, ""
     status = error.code & 0xFF if isinstance(error.code, int) else 1
+    if (interruption := _interruption(error)) is not None:
+        return "stopped", status, str(interruption) or type(interruption).__name__
     return "exception", status, detail
+
+
+def _interruption(error: BaseException) -> BaseException | None:
+    """The KeyboardInterrupt that ends a script, also where the script turns it into an exit."""
+    if isinstance(error, SystemExit) and isinstance(error.__context__, KeyboardInterrupt):
+        return error.__context__
+    return error if isinstance(error, KeyboardInterrupt) else None
 
 
 def show_clean() -> None:
