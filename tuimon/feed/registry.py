@@ -259,7 +259,13 @@ def _explain_missing(token: str, environ: Mapping[str, str]) -> None:
     """Raise what is wrong with a run whose folder is there but was left out of the list."""
     for root in paths.run_roots(environ):
         folder = root / token
-        if folder.is_dir():
+        try:
+            is_there = folder.is_dir()
+        except PermissionError as error:
+            raise Refused(f"{root} may be read by its owner only") from error
+        except OSError:
+            continue
+        if is_there:
             load(folder)
 
 

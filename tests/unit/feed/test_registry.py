@@ -121,6 +121,12 @@ def test_a_folder_of_somebody_else_or_a_link_is_not_used(
         make()
 
 
+def test_a_folder_that_cannot_be_looked_into_is_no_run() -> None:
+    make()
+    with pytest.raises(NoSuchRun, match="no run"):
+        registry.find_run("x" * 300)  # too long for any file system
+
+
 @pytest.mark.parametrize("mode", [0o755, 0o775, 0o1777])
 def test_a_chosen_folder_keeps_its_mode_and_the_run_in_it_is_private(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
