@@ -317,7 +317,7 @@ async def test_dump_asks_for_the_folder_and_shows_the_size() -> None:
 
 def test_the_step_is_in_the_path_of_a_dump_once() -> None:
     """The training makes a folder of the step in the one that is proposed."""
-    assert dump_folder_of("/work/run")(FakeRun(steps=400).frame()) == "/work/run/tuimon-dumps"
+    assert dump_folder_of("/data/run")(FakeRun(steps=400).frame()) == "/data/run/tuimon-dumps"
 
 
 async def test_stop_asks_and_ignores_a_key_typed_ahead() -> None:
