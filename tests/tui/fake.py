@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tuimon.feed.samples import Samples
 from tuimon.model.commands import AnyCommand
 from tuimon.model.records import (
     NAN,
@@ -16,6 +17,15 @@ from tuimon.model.records import (
     Event,
     LayerTable,
     System,
+)
+from tuimon.model.samples import (
+    HISTOGRAM_BINS,
+    Activation,
+    Activations,
+    Governor,
+    Histogram,
+    ParameterSample,
+    ParameterSamples,
 )
 from tuimon.view.frame import (
     ALL_ZERO,
@@ -224,11 +234,35 @@ class FakeRun:
             clip=Clip("user", 1.0),
             lrs=(3e-4,),
             timing=Timing(0.0977, 0.004, 0.03, 0.05, 0.008, 0.0042),
+            samples=self._samples(names),
             events=events,
             alert=events[-1] if self.incident else None,
             history_first_step=0 if self.steps else None,
         )
         return replace(frame, **changes)  # type: ignore[arg-type]
+
+    def _samples(self, names: list[str]) -> Samples:
+        """The first half of the layers has had its turn, one of them with a NaN in its outputs."""
+        samples = Samples()
+        samples.add(Governor(self.steps, 22, 0.004, 0.005))
+        for index, name in enumerate(names[: len(names) // 2 + 2]):
+            module = name.rpartition(".")[0]
+            item = ParameterSample(name, 2.5e-4 * (index + 1), 0.036, 18.5, 3.1e-3, 4096)
+            samples.add(ParameterSamples(1200 + index // 32, 0, [item]))
+            bad = math.nan if index == 3 else 7.25
+            seen = Activation(module, 1, 8192, 0.01, 0.58, bad, 0.125, 65504 / bad, "float16")
+            samples.add(Activations(1184, [seen]))
+            counts = np.zeros(2 * HISTOGRAM_BINS, "<u4")
+            for bin_ in range(24, 44):
+                share = max(1, 900 - 9 * (bin_ - 35) ** 2)
+                counts[HISTOGRAM_BINS + bin_] = share
+                counts[HISTOGRAM_BINS - 1 - bin_] = share // 2 + 1
+            samples.add(
+                Histogram(
+                    1184, "weight", name, 4096, 4096, counts.tobytes(), zeros=3, nan=index == 3
+                )
+            )
+        return samples
 
     def _curves(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         steps = np.arange(self.steps)

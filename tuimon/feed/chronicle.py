@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuimon.feed.history import AmpHistory, HeatHistory, History, SeriesHistory, Totals
+from tuimon.feed.samples import Samples
 from tuimon.feed.thinning import HeatFold, SeriesFold
 from tuimon.model.records import (
     AnyRecord,
@@ -27,6 +28,7 @@ from tuimon.model.records import (
     System,
     loss_of,
 )
+from tuimon.model.samples import Activations, Governor, Histogram, ParameterSamples
 
 MAX_EVENTS = 2000  # about 300 KB; the event log of the screen holds no more
 MAX_SYMPTOMS = 500
@@ -62,6 +64,7 @@ class Chronicle:
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self._symptoms: list[Symptom] = []
         self._commands: dict[str, CommandState] = {}
+        self._samples = Samples()
         self._lost: dict[str, int] = {}
         self._records = 0
         self._steps = 0
@@ -129,6 +132,8 @@ class Chronicle:
                 self._facts = record
             case System():
                 self._system = record
+            case Governor() | ParameterSamples() | Activations() | Histogram():
+                self._samples.add(record)
             case Goodbye():
                 self.goodbye = record
             case _:
@@ -162,6 +167,8 @@ class Chronicle:
             commands=self.commands,
             amp=self._amp(),
             totals=self._totals(lost or {}),
+            governor=self._samples.governor,
+            samples=self._samples.records(),
         )
 
     def lost(self, more: dict[str, int]) -> dict[str, int]:

@@ -29,6 +29,7 @@ from tuimon.model.records import (
     Symptom,
     System,
 )
+from tuimon.model.samples import Activations, Governor, Histogram, ParameterSamples
 
 HISTORY_VERSION = 1
 
@@ -142,6 +143,8 @@ class History(msgspec.Struct, frozen=True, array_like=True):
         memory: newest reading by device.
         events, symptoms: oldest first, bounded.
         commands: newest state of each command, oldest command first, bounded.
+        governor: newest account of the sampling.
+        samples: the newest sample of every layer, oldest first, bounded.
     """
 
     run_id: str
@@ -162,6 +165,8 @@ class History(msgspec.Struct, frozen=True, array_like=True):
     commands: list[CommandState] = []
     amp: AmpHistory = AmpHistory()
     totals: Totals = Totals()
+    governor: Governor | None = None
+    samples: list[ParameterSamples | Activations | Histogram] = []
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -67,8 +67,8 @@ def norms_of(tensors: Sequence[torch.Tensor]) -> list[float]:
             found = torch._foreach_norm([tensors[place] for place in places], 2.0, dtype=dtype)
             for place, norm in zip(places, found, strict=True):
                 norms[place] = float(norm)
-    for index, norm in enumerate(norms):
-        if norm == 0.0 or not math.isfinite(norm):
+    for index, value in enumerate(norms):
+        if value == 0.0 or not math.isfinite(value):
             exact = torch.linalg.vector_norm(tensors[index], 2.0, dtype=torch.float64)
             norms[index] = float(exact)
     return norms

@@ -73,7 +73,7 @@ def _wide(scene: Scene, width: int, body: int, top: int) -> list[Box]:
     main = _stack(["loss", "grad", "layers"], _split(body, (11, 9, 16)), x=0, y=top, width=left)
     devices = len(scene.frame.system.devices) if scene.frame.system else 0
     memory = 3 + min(4, max(1, devices)) + min(2, len(scene.frame.memory))
-    sizes = {"memory": memory, "amp": 3 if scene.frame.amp is None else 6, "step": 7}
+    sizes = {"memory": memory, "amp": 3 if scene.frame.amp is None else 6, "step": 8}
     names = ["memory", "amp", "step"]
     while names and sum(sizes[name] for name in names) + 6 > body:
         names.pop(1 if len(names) > 2 and scene.frame.amp is None else -1)

@@ -24,6 +24,7 @@ from tuimon.model.records import (
     Output,
     System,
 )
+from tuimon.model.samples import Activation, Governor, Histogram, ParameterSample
 
 Floats = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.uint8]
@@ -134,6 +135,20 @@ class HeatView(Protocol):
         ...
 
 
+class SampleView(Protocol):
+    """The newest sample of every layer that has had one; each with the step it is from."""
+
+    @property
+    def version(self) -> int: ...
+    @property
+    def governor(self) -> Governor | None: ...
+    def parameter(self, name: str) -> tuple[int, ParameterSample] | None: ...
+    def activation(self, module: str) -> tuple[int, Activation] | None: ...
+    def histogram(self, what: str, name: str) -> Histogram | None:
+        """Of a "weight", "gradient" or "activation"."""
+        ...
+
+
 @dataclass(frozen=True)
 class Exit:
     """How the training ended, as far as anybody could tell."""
@@ -217,4 +232,5 @@ class Frame:
     facts: Facts | None = None
     data: DataPlace | None = None  # None when no DataLoader feeds the training
     batch: Batch | None = None  # the newest one that was looked at
+    samples: SampleView | None = None
     output: tuple[Output, ...] = ()  # what the training wrote, oldest first, bounded

@@ -12,7 +12,14 @@ from tuimon.view.store import RunState
 
 def apply_history(state: RunState, history: History) -> None:
     """Fill a fresh state with everything up to `history.up_to_sequence`."""
-    for record in (history.hello, history.facts, history.system, *history.memory.values()):
+    for record in (
+        history.hello,
+        history.facts,
+        history.system,
+        *history.memory.values(),
+        history.governor,
+        *history.samples,
+    ):
         if record is not None:
             state.apply(record)
     for name, series in history.series.items():

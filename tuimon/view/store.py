@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuimon.feed.chronicle import MAX_LR_GROUPS, MAX_SERIES, MEASURED, logged_name
+from tuimon.feed.samples import Samples
 from tuimon.model.records import (
     AnyRecord,
     Batch,
@@ -31,6 +32,7 @@ from tuimon.model.records import (
     System,
     loss_of,
 )
+from tuimon.model.samples import Activations, Governor, Histogram, ParameterSamples
 from tuimon.model.text import plain
 from tuimon.view.frame import LATE, LIVE, WAITING, Amp, Clip, DataPlace, Exit, Frame, SeriesView
 from tuimon.view.layer_history import PRIMARY, LayerHistory
@@ -63,6 +65,7 @@ class RunState:
         self.series: dict[str, Series] = {}
         self.layers = LayerHistory()
         self.log = Log()
+        self.samples = Samples()
         self.hello: Hello | None = None
         self.goodbye: Goodbye | None = None
         self.step: Step | None = None  # newest one of the primary optimizer
@@ -91,6 +94,10 @@ class RunState:
             Loss: self._on_loss,
             Batch: self._on_batch,
             RingLost: self._on_ring_lost,
+            Governor: self.samples.add,
+            ParameterSamples: self.samples.add,
+            Activations: self.samples.add,
+            Histogram: self.samples.add,
         }
 
     def apply(self, record: AnyRecord) -> None:
@@ -149,6 +156,7 @@ class RunState:
             data=self._data_place(),
             batch=self._batch,
             output=self.log.output,
+            samples=self.samples,
         )
 
     def sample(self, name: str, step: int, value: float) -> None:
@@ -269,6 +277,7 @@ class RunState:
         if record.optimizer == PRIMARY:
             self.pace.restart()
             self.layers.cut(record.step)
+            self.samples.cut(record.step)
             text = f"the run went back from step {newest:,} to {record.step:,}"
             self.log.add_event(Event(record.step, record.time_ns / 1e9, "info", "resumed", text))
 

@@ -18,6 +18,7 @@ from tuimon.model.records import (
 )
 from tuimon.model.units import DASH, count, number, size_bytes
 from tuimon.tui.heatmap import CellTable, heat_window, visible_codes
+from tuimon.tui.panels.sampled import sample_rows
 from tuimon.tui.rows import Row, data, fit, framed, text
 from tuimon.tui.scene import Scene
 from tuimon.tui.tree import TreeRow
@@ -73,7 +74,8 @@ class DetailPanel:
         second = None if frame.system is None else frame.system.time_s
         newest = frame.heat.last_step if frame.heat else None
         slow = second if frame.state == "live" else newest
-        return (slow, newest is None, desk.cursor, desk.tree.version, frame.alert)
+        sampled = frame.samples.version if frame.samples and slow is None else None
+        return (slow, newest is None, desk.cursor, desk.tree.version, frame.alert, sampled)
 
     def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
         """The panel."""
@@ -118,6 +120,7 @@ class DetailPanel:
             [text(look, f" {word:<10}", "dim"), data(look, value, colour)]
             for word, value, colour in pairs
         ]
+        lines += sample_rows(look, scene.frame, row.path, width, parameter=row.is_open is None)
         return [*lines, [], *self._strip(scene, heat, row, width), []]
 
     def _strip(self, scene: Scene, heat: HeatView, row: TreeRow, width: int) -> list[Row]:

@@ -9,6 +9,7 @@ import numpy as np
 from tuimon.model.records import DeviceReading
 from tuimon.model.units import DASH, count, duration_s, number, percent, size_bytes
 from tuimon.tui.braille import spark
+from tuimon.tui.panels.sampled import sampling_words
 from tuimon.tui.rows import Row, data, fit, framed, text, width_of
 from tuimon.tui.scene import Scene
 from tuimon.tui.theme import Look
@@ -223,6 +224,9 @@ class StepPanel:
         lost = sum(frame.lost.values())
         cost: Row = [text(look, " cost  ", "dim"), text(look, percent(timing.cost_frac))]
         cost += [text(look, " of a step, lost ", "dim"), text(look, count(lost), _warns(lost))]
+        governor = frame.samples.governor if frame.samples else None
+        extras: Row = [text(look, " extra ", "dim"), text(look, "sampling ", "dim")]
+        extras.append(text(look, sampling_words(governor)))
         host: Row = [text(look, " host  ", "dim")]
         cpu = system.host_cpu_frac if system else None
         trainer = system.trainer_cpu_frac if system else None
@@ -234,6 +238,7 @@ class StepPanel:
             [text(look, " lr    ", "dim"), text(look, lrs)],
             parts,
             cost,
+            extras,
             host,
         ]
 
