@@ -25,6 +25,7 @@ class Feed:
 
     def __init__(self) -> None:
         self._reader: RingReader | None = None
+        self._run = ""
         self.records: list[Record] = []
 
     @property
@@ -35,12 +36,20 @@ class Feed:
 
     def read(self) -> list[Record]:
         """Everything published so far."""
+        info = self.session.info
+        assert info is not None
+        if self._reader is not None and self._run != info.id:  # closed and watched anew
+            self._drain(self._reader)
+            self.close()
         if self._reader is None:
-            assert self.session.info is not None
-            self._reader = RingReader(self.session.info.ring())
-        while payloads := self._reader.read(10_000, 5.0):
-            self.records += map(decode, payloads)
+            self._run = info.id
+            self._reader = RingReader(info.ring())
+        self._drain(self._reader)
         return self.records
+
+    def _drain(self, reader: RingReader) -> None:
+        while payloads := reader.read(10_000, 5.0):
+            self.records += map(decode, payloads)
 
     def of(self, kind: type) -> list:
         return [record for record in self.read() if isinstance(record, kind)]
@@ -73,6 +82,7 @@ class Feed:
     def close(self) -> None:
         if self._reader is not None:
             self._reader.close()
+            self._reader = None
 
 
 @pytest.fixture

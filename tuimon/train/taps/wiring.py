@@ -83,7 +83,9 @@ class Wiring:
         self.observer.roster.drop(listed, ())
 
     def release(self, models: list[nn.Module], optimizers: list[Optimizer], *, last: bool) -> None:
-        """Watch these no longer; with the last monitor everything of ours leaves torch."""
+        """Watch these no longer; with the last monitor the run ends, and nothing of ours stays."""
+        if last and not self.keep_armed:
+            self.observer.session.finish("ok", detail="watching was ended by close()")
         self._unhook(models)
         self.observer.roster.drop(models, optimizers)
         if last and not self.keep_armed:
