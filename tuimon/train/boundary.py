@@ -44,6 +44,12 @@ class Boundary:
         self._said: set[str] = set()
         self._on_failure = on_failure
 
+    def start_over(self) -> None:
+        """Another run: every tap is in service again, and says its failures anew."""
+        self.failures.clear()
+        self.disarmed.clear()
+        self._said.clear()
+
     def guard(self, tap: str, body: Callable[..., _Result]) -> Callable[..., _Result | None]:
         """Return `body` with the boundary round it; a failed or disarmed body gives None."""
         disarmed = self.disarmed

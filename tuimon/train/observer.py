@@ -71,6 +71,7 @@ class Observer:
     def start_over(self, session: Session) -> None:
         """Publish everything again, to another session."""
         self.session = session
+        self.boundary.start_over()
         self.roster.start_over(session)
         self.clipping = Clipping()
         self.batches = Batches(self)
