@@ -110,7 +110,7 @@ class Clips:
 
     `held` keeps the gradients alive whose ids are keys of `norms`, until the update or the next
     backward. `before_values` has what the gradients of an optimizer (by the index of its track)
-    were before their elements were clipped.
+    were before a clipping that hides it: of elements, or by a norm that is not finite.
     """
 
     calls: list[ClipCall] = field(default_factory=list)

@@ -169,11 +169,15 @@ class Track:
             clip.multiply(params, bound, total)
             update.calls = [clip.called(params, bound, total, CLIP_ON)]
 
-    def before_clipping(self, *, by_value: bool = False) -> None:
-        """Our gradients are about to change: what does not show afterwards is measured now."""
+    def before_clipping(self, *, hides: bool = False) -> None:
+        """Our gradients are about to change: what does not show afterwards is measured now.
+
+        Args:
+            hides: what they were cannot be told from what they become.
+        """
         if self.late is not None:
             self.late.measure()
-        elif by_value:
+        elif hides:
             self._observer.clips.before_values.setdefault(self.index, self._gradients())
 
     def finish(self, *, scaler: ScalerView | None = None, skipped: bool = False) -> None:

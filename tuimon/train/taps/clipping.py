@@ -19,6 +19,7 @@ import torch.nn.utils.clip_grad as torch_clip
 from tuimon.model.records import CLIP_USER
 from tuimon.train import clip
 from tuimon.train.account import ClipCall
+from tuimon.train.stats import host_number
 from tuimon.train.taps.patches import On, Patches
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class ClipTap:
             if not tracks:
                 clip.measure_missing(params, observer.clips.norms, observer.clips.held)
             for track in tracks:
-                track.before_clipping(by_value=True)
+                track.before_clipping(hides=True)
             observer.clips.calls.append(call)
         observer.spent(began_s)
         return suppressed
@@ -137,7 +138,13 @@ class ClipTap:
         if bound is not None:
             clip.measure_missing(params, observer.clips.norms, observer.clips.held)
             for track in tracks:
-                track.before_clipping()
+                track.before_clipping(hides=_is_bad(total_norm))
         observer.clips.calls.append(clip.called(params, bound, total_norm, clipping.mode))
         observer.spent(began_s)
         return bound is None, max_norm if bound == users else bound
+
+
+def _is_bad(norm: Any) -> bool:
+    """Whether a norm in host memory is not finite: multiplying by it spreads NaN."""
+    number = host_number(norm)
+    return number is not None and not math.isfinite(number)
