@@ -42,6 +42,10 @@ class Monitor:
         self._closed = observer is None
         self._last_batch: Any = None
         self._registered: dict[str, Any] = {}
+        if observer is not None:
+            guard = observer.boundary.guard
+            self._log = guard("log", observer.log)
+            self._reach_boundary = guard("step", observer.reach_boundary)
 
     @property
     def closed(self) -> bool:
@@ -55,7 +59,7 @@ class Monitor:
         them would make the device wait.
         """
         if self._observer is not None and not self._closed:
-            self._observer.log(scalars)
+            self._log(scalars)
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -65,9 +69,9 @@ class Monitor:
             yield
             return
         observer.explicit = True
-        observer.reach_boundary()
+        self._reach_boundary()
         yield
-        observer.reach_boundary()
+        self._reach_boundary()
 
     def skip(self) -> bool:
         """Whether this batch should be left out; False unless somebody asked for it."""
@@ -84,12 +88,12 @@ class Monitor:
         if observer is None or self._closed:
             yield
             return
-        wiring = _wire(observer.session)
-        wiring.detach()
+        guard = observer.boundary.guard
+        guard("detached", lambda: _wire(observer.session).detach())()
         try:
             yield
         finally:
-            wiring.attach()
+            guard("attached", lambda: _wire(observer.session).attach())()
 
     def forward(self, function: _Function) -> _Function:
         """Pass `fn(batch) -> loss` through; its newest batch is kept for looking at it later."""
@@ -111,8 +115,11 @@ class Monitor:
             _monitors.remove(self)
         observer = self._observer
         if observer is not None:
-            optimizers = [made for known in self._optimizers if (made := known()) is not None]
-            _wire(observer.session).release(alive(self._models), optimizers, last=not _monitors)
+            observer.boundary.guard("close", self._release)(observer)
+
+    def _release(self, observer: Observer) -> None:
+        optimizers = [made for known in self._optimizers if (made := known()) is not None]
+        _wire(observer.session).release(alive(self._models), optimizers, last=not _monitors)
 
     def holds(self, models: list[nn.Module], optimizers: list[Optimizer]) -> bool:
         """Whether these are exactly the objects of this monitor."""
