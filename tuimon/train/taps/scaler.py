@@ -29,6 +29,7 @@ class ScalerTap:
         self._before_step = guard("loss scale", self._on_step)
         self._look = guard("loss scale", self._on_gradients)
         self._after_step = guard("loss scale", self._on_stepped)
+        self._scale = guard("loss scale", host_scale)
         self._updated = guard("loss scale", self._on_update)
 
     def install(self, patches: Patches) -> None:
@@ -72,10 +73,10 @@ class ScalerTap:
         observer = self._observer
 
         def update(scaler: Any, *args: Any, **kwargs: Any) -> Any:
-            old = host_scale(scaler) if on[0] and not observer.off else None
+            old = self._scale(scaler) if on[0] and not observer.off else None
             result = original(scaler, *args, **kwargs)
             if old is not None:
-                self._updated(old, host_scale(scaler))
+                self._updated(old, scaler)
             return result
 
         return update
@@ -120,7 +121,8 @@ class ScalerTap:
         track.finish(scaler=view, skipped=bool(view.host_found_inf) or not track.update.ran)
         self._observer.spent(began_s)
 
-    def _on_update(self, old: float, new: float | None) -> None:
+    def _on_update(self, old: float, scaler: Any) -> None:
+        new = host_scale(scaler)
         if new is None or new == old:
             return
         text = f"loss scale {number(old)} → {number(new)}"

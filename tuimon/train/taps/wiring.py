@@ -145,10 +145,11 @@ class Wiring:
         if self._global_hook is None:
             # A plain function: torch keeps it in a global table that nobody copies.
             observer = self.observer
+            ask = observer.boundary.guard("discovery", observer.roster.ask_about)
 
             def before_any_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
                 if not observer.off:
-                    observer.roster.ask_about(optimizer)
+                    ask(optimizer)
 
             leave_alone(before_any_step.__code__, callees=True)
             self._global_hook = register_optimizer_step_pre_hook(before_any_step)
