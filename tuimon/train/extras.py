@@ -124,7 +124,7 @@ class Extras:
             turns.before(track.plan, track.step, track.update.calls, divisor)
         if turns.foreign:
             self._say("parameters on a device are not sampled")
-        self._pay(self._clock() - began_s)
+        self.pay(self._clock() - began_s)
 
     def _after_update(self, track: Track, step: int, step_s: float | None, *state: bool) -> None:
         """An update was attempted.
@@ -156,7 +156,7 @@ class Extras:
             turns.drop()
         if not primary:
             if self.armed:
-                self._pay(self._clock() - began_s)
+                self.pay(self._clock() - began_s)
             return
         if self.armed:
             self._end_sample(step, began_s)
@@ -177,7 +177,7 @@ class Extras:
         self._sampled_any |= bool(items)
         if items or left_out:
             self._publish(Activations(step, items[:MAX_ACTIVATIONS], dict(left_out)))
-        self._pay(self._clock() - began_s)
+        self.pay(self._clock() - began_s)
         if self._sampled_any:
             self.governor.sampled(self._sample_s)
         else:
@@ -220,11 +220,12 @@ class Extras:
     def _collect_hooks(self) -> None:
         """Account for what the hooks of a forward have cost."""
         for watch in self._watches.values():
-            self._pay(watch.spent_s)
+            self.pay(watch.spent_s)
             self._observer.times.cost_s += watch.spent_s
             watch.spent_s = 0.0
 
-    def _pay(self, seconds: float) -> None:
+    def pay(self, seconds: float) -> None:
+        """Account for a look at the step that is sampled, whoever takes it."""
         self._sample_s += seconds
         self._interval_s += seconds
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils.data import dataloader
 
-from tuimon.train.leaves import Leaves
+from tuimon.train.leaves import Leaf, leaves_of
 
 LOOK_BACK = 2  # loops that fetch ahead use the batch before the newest one
 
@@ -40,13 +40,13 @@ class Pass:
 
     def fetch(self, result: Any) -> None:
         """A batch has been fetched."""
-        leaves = Leaves((result,), {}, 1).found
-        if leaves:
-            self._recent.append((self.fetched, weakref.ref(leaves[0][1])))
+        found, _ = leaves_of((result,), {}, 1)
+        if found:
+            self._recent.append((self.fetched, weakref.ref(found[0][1])))
         self.fetched += 1
 
-    def use(self, inputs: Collection[int], *, fresh: bool) -> None:
-        """A training forward begins with these tensors (by id): note which batch it uses.
+    def use(self, inputs: Collection[Leaf], *, fresh: bool) -> None:
+        """A training forward begins with these tensors: note which batch it uses.
 
         Where none of them came from the loader as it is, a batch fetched since counts as used.
         """
@@ -54,7 +54,8 @@ class Pass:
             self.epoch = self.feed.epochs
             self.feed.epochs += 1
         for index, reference in self._recent:
-            if (tensor := reference()) is not None and id(tensor) in inputs:
+            tensor = reference()
+            if tensor is not None and any(tensor is each for _, each in inputs):
                 self.batch = index
                 return
         if fresh:
@@ -108,8 +109,8 @@ class Passes:
         if known is not None and known.feed.batches is None:
             known.feed.batches = known.fetched
 
-    def used(self, inputs: Collection[int]) -> None:
-        """A training forward begins with these tensors, by id."""
+    def used(self, inputs: Collection[Leaf]) -> None:
+        """A training forward begins with these tensors."""
         newest, self._newest = self._newest, None
         if newest is not None:
             self.current = newest

@@ -1,7 +1,7 @@
 """Sees the batch: inputs at the root module's forward, targets in the graph of the loss.
 
 Keeps weak references only, so that a batch lives exactly as long as without tuimon. Looks at the
-first batches, at some later ones, and at those whose loss is not finite.
+first batches, at those of sampled steps, and at those whose loss is not finite.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 
 from tuimon.model.batches import LossFacts, LossSeen, TensorSummary
 from tuimon.model.records import MAX_INPUTS, Batch
-from tuimon.train.leaves import Leaves
+from tuimon.train.leaves import Leaf, leaves_of
 from tuimon.train.lossgraph import losses_below
 from tuimon.train.passes import Passes
 from tuimon.train.summary import summarise, unseen
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tuimon.train.observer import Observer
 
 FIRST_BATCHES = 3
-EVERY_STEPS = 50
 FIRST_ELEMENTS = 1 << 18  # of each tensor, in the first batches and in suspicious ones
 SAMPLE_ELEMENTS = 1 << 14  # of each tensor, later
 MAX_SUSPICIONS = 16  # losses that turn bad after good ones
@@ -73,13 +72,15 @@ class Batches:
         step = self._observer.roster.next_step()
         if step != self._step:
             self._begin(step)
-        leaves = Leaves(args, kwargs, MAX_INPUTS)
-        self._held[id(module)] = [(name, weakref.ref(tensor)) for name, tensor in leaves.found]
-        self.passes.used([id(tensor) for _, tensor in leaves.found])
+        found, left_out = leaves_of(args, kwargs, MAX_INPUTS)
+        self._held[id(module)] = [(name, weakref.ref(tensor)) for name, tensor in found]
+        self.passes.used(found)
         if self._due and id(module) not in self._seen:
             self._seen.add(id(module))
-            self._left_out += leaves.left_out
-            self._look(leaves.found)
+            self._left_out += left_out
+            self._look(found)
+            if self._due == SAMPLE:
+                self._observer.extras.pay(perf_counter() - began_s)
         self._observer.spent(began_s)
 
     def _meet_loss(self, losses: Iterable[torch.Tensor], suspicious: bool) -> None:
@@ -89,11 +90,14 @@ class Batches:
             self._suspect()
         if not self._due:
             return
-        limit = self._limit()
+        began_s = perf_counter()
         with unseen():
-            seen = losses_below(losses, limit)
+            seen = losses_below(losses, self._limit())
+        is_sample = self._due == SAMPLE
         self._publish(seen)
         self._learn([loss.facts for loss in seen])
+        if is_sample:
+            self._observer.extras.pay(perf_counter() - began_s)
 
     def _suspect_inputs(self) -> None:
         """The gradients are not finite although the loss is: look at what led to them."""
@@ -114,7 +118,7 @@ class Batches:
         self._inputs, self._seen, self._left_out = [], set(), 0
         self._held.clear()
         first = self._looked < FIRST_BATCHES
-        self._due = FIRST if first else SAMPLE if step % EVERY_STEPS == 0 else ""
+        self._due = FIRST if first else SAMPLE if self._observer.extras.armed else ""
 
     def _suspect(self) -> None:
         self._suspicions += 1
@@ -128,7 +132,7 @@ class Batches:
     def _limit(self) -> int:
         return SAMPLE_ELEMENTS if self._due == SAMPLE else FIRST_ELEMENTS
 
-    def _look(self, leaves: Iterable[tuple[str, torch.Tensor]]) -> None:
+    def _look(self, leaves: Iterable[Leaf]) -> None:
         limit = self._limit()
         with unseen():
             for name, tensor in leaves:
