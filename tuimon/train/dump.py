@@ -108,13 +108,13 @@ def _write(folder: Path, layers: Sequence[tuple[str, torch.Tensor]], step: int, 
     text = json.dumps(document, indent=1, allow_nan=False)
     (folder / "statistics.json").write_text(text + "\n", encoding="utf-8")
     for file in folder.iterdir():
+        file.chmod(0o600)  # like the folder: weights are their owner's
         with open(file, "rb") as written:
             os.fsync(written.fileno())
 
 
 def _publish(temporary: Path, root: Path, step: int) -> Path:
     """Rename into place; a second dump of the same step gets a number of its own."""
-    temporary.chmod(0o755 & ~_umask())
     for attempt in range(1000):
         folder = root / (f"step-{step:06d}" + (f"-{attempt}" if attempt else ""))
         if folder.exists():
@@ -125,13 +125,6 @@ def _publish(temporary: Path, root: Path, step: int) -> Path:
             continue
         return folder
     raise OSError(f"a thousand dumps of step {step} are there already")
-
-
-def _umask() -> int:
-    # The only portable way to read it is to set it; both calls follow each other at once.
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask
 
 
 def _storable(tensor: torch.Tensor) -> tuple[torch.Tensor | None, str]:

@@ -122,11 +122,7 @@ class Gate:
         elif isinstance(command, commands.SetClip):
             self._set_clip(request, command, self._first_clipped(track))
         elif isinstance(command, commands.SetMaxNorm):
-            clipping = self._observer.clipping
-            old = "none" if clipping.max_norm is None else f"{clipping.max_norm:g}"
-            clipping.max_norm = command.max_norm
-            step = self._first_clipped(track)
-            self.applied(request, old, f"{command.max_norm:g}", step=step)
+            self._set_max_norm(request, command.max_norm, self._first_clipped(track))
         elif isinstance(command, commands.Dump):
             self._dump(request, command, track)
         elif isinstance(command, commands.Stop):
@@ -181,6 +177,13 @@ class Gate:
         new = clipping.describe()
         self.applied(request, old, new, step=step)
         self._event("clip", f"clip {old} → {new} from update {step} on", request)
+
+    def _set_max_norm(self, request: commands.Request, bound: float, step: int) -> None:
+        clipping = self._observer.clipping
+        old = "none" if clipping.max_norm is None else f"{clipping.max_norm:g}"
+        clipping.max_norm = bound
+        self.applied(request, old, f"{bound:g}", step=step)
+        self._event("clip", f"max_norm {old} → {bound:g} from update {step} on", request)
 
     def _dump(self, request: commands.Request, command: commands.Dump, track: Track) -> None:
         from tuimon.train.dump import write_dump

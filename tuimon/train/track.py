@@ -170,11 +170,7 @@ class Track:
             update.calls = [clip.called(params, bound, total, CLIP_ON)]
 
     def before_clipping(self, *, hides: bool = False) -> None:
-        """Our gradients are about to change: what does not show afterwards is measured now.
-
-        Args:
-            hides: what they were cannot be told from what they become.
-        """
+        """Our gradients are about to change; measured now where that `hides` what they were."""
         if self.late is not None:
             self.late.measure()
         elif hides:

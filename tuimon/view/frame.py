@@ -195,6 +195,7 @@ class DataPlace:
     epoch: int
     batch: int
     batches_per_epoch: int | None = None
+    eta_s: float | None = None  # to the end of the epoch, evaluations not counted
 
 
 @dataclass(frozen=True)

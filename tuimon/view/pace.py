@@ -57,6 +57,20 @@ class Pace:
         span_s = (newest[-1].time_ns - newest[0].time_ns) / 1e9
         return (newest[-1].step - newest[0].step) / span_s if span_s > 0 else None
 
+    @property
+    def batches_per_s(self) -> float | None:
+        """Batches of the same epoch per second over the last seconds; None when not known."""
+        newest = self._newest()
+        if not newest or newest[-1].data_epoch is None:
+            return None
+        epoch = newest[-1].data_epoch
+        same = [s for s in newest if s.data_epoch == epoch and s.batch_index is not None]
+        if len(same) < 2:
+            return None
+        span_s = (same[-1].time_ns - same[0].time_ns) / 1e9
+        count = (same[-1].batch_index or 0) - (same[0].batch_index or 0)
+        return count / span_s if span_s > 0 and count > 0 else None
+
     def timing(self) -> Timing:
         """Mean parts of a step over the last seconds."""
         newest = self._newest()

@@ -33,7 +33,9 @@ class Series:
         self._seeded = np.empty(0, np.int64)  # samples that each seeded bucket stands for
         self._last_step: int | None = None
         self._last: float | None = None
-        self._ema: float | None = None
+        # Average and total weight of an average that gives the newest sample 1 - EMA_KEEP; their
+        # quotient does not lean towards the first sample (Kingma and Ba 2015, section 3).
+        self._ema_sum = self._ema_weight = 0.0
         self._minimum = math.inf
         self._maximum = -math.inf
 
@@ -64,7 +66,7 @@ class Series:
     @property
     def ema(self) -> float | None:
         """Exponential moving average of the finite values, factor 0.98."""
-        return self._ema
+        return self._ema_sum / self._ema_weight if self._ema_weight else None
 
     @property
     def minimum(self) -> float | None:
@@ -204,19 +206,20 @@ class Series:
                 self._minimum = value
             if value > self._maximum:
                 self._maximum = value
-            ema = self._ema
-            self._ema = value if ema is None else EMA_KEEP * ema + (1 - EMA_KEEP) * value
+            self._ema_sum = EMA_KEEP * self._ema_sum + (1 - EMA_KEEP) * value
+            self._ema_weight = EMA_KEEP * self._ema_weight + (1 - EMA_KEEP)
 
     def _smooth(self, values: list[float]) -> None:
-        ema = self._ema
+        total, weight = self._ema_sum, self._ema_weight
         for value in values:
-            ema = value if ema is None else EMA_KEEP * ema + (1 - EMA_KEEP) * value
-        self._ema = ema
+            total = EMA_KEEP * total + (1 - EMA_KEEP) * value
+            weight = EMA_KEEP * weight + (1 - EMA_KEEP)
+        self._ema_sum, self._ema_weight = total, weight
 
     def _measure(self) -> None:
         """Take bounds and average anew from what is kept."""
         self._minimum, self._maximum = self._pyramid.bounds()
-        self._ema = None
+        self._ema_sum = self._ema_weight = 0.0
         raw = self._pyramid.raw
         if raw.count < EMA_MEMORY and len(raw.prefix.keys):
             prefix = raw.prefix.mean[raw.prefix.weight > 0]

@@ -153,7 +153,7 @@ class RunState:
             lost=_sum_of(self.lost, self.log.dropped, standing.lost),
             history_first_step=self._history_first_step(),
             facts=self._facts,
-            data=self._data_place(),
+            data=self._data_place(moving),
             batch=self._batch,
             output=self.log.output,
             samples=self.samples,
@@ -281,12 +281,16 @@ class RunState:
             text = f"the run went back from step {newest:,} to {record.step:,}"
             self.log.add_event(Event(record.step, record.time_ns / 1e9, "info", "resumed", text))
 
-    def _data_place(self) -> DataPlace | None:
+    def _data_place(self, moving: bool) -> DataPlace | None:
         step = self.step
         if step is None or step.data_epoch is None or step.batch_index is None:
             return None
         batches = self._facts.batches_per_epoch if self._facts else None
-        return DataPlace(step.data_epoch, step.batch_index, batches)
+        rate = self.pace.batches_per_s if moving else None
+        eta_s = None
+        if rate is not None and batches is not None:
+            eta_s = max(0, batches - 1 - step.batch_index) / rate
+        return DataPlace(step.data_epoch, step.batch_index, batches, eta_s)
 
     def _history_first_step(self) -> int | None:
         firsts = [

@@ -136,7 +136,7 @@ def test_bounds_mean_and_average_ignore_what_is_not_finite():
     for step, value in enumerate([2.0, math.nan, math.inf, 4.0, -math.inf]):
         series.append(step, value)
     assert (series.minimum, series.maximum) == (2.0, 4.0)
-    assert series.ema == pytest.approx(2.04)
+    assert series.ema == pytest.approx((0.98 * 2 + 4) / 1.98), "young averages have no favourite"
     assert series.last == -math.inf
     envelope = series.envelope(0, 5, 1)
     assert envelope.mean[0] == 3.0

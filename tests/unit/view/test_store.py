@@ -225,6 +225,27 @@ def test_pace_and_what_is_left():
     assert stopped.steps_per_s is None and stopped.eta_s is None
 
 
+def test_place_in_the_data():
+    facts = Facts(batches_per_epoch=50)
+    records = [step(i, step_s=0.1, data_epoch=i // 25, batch_index=2 * i % 50) for i in range(35)]
+    frame = frame_of(facts, *records)
+    assert frame.data is not None and frame.data.eta_s is not None
+    assert (frame.data.epoch, frame.data.batch, frame.data.batches_per_epoch) == (1, 18, 50)
+    # Two batches an update: the epoch before says nothing about this one.
+    assert frame.data.eta_s == pytest.approx(31 / 20)
+    stopped = frame_of(facts, *records, state=PAUSED).data
+    assert stopped is not None and (stopped.batch, stopped.eta_s) == (18, None)
+    unbounded = frame_of(*records).data
+    assert unbounded is not None and (unbounded.batches_per_epoch, unbounded.eta_s) == (None, None)
+    assert frame_of(step(0)).data is None
+
+
+def test_the_newest_batch_that_was_looked_at():
+    frame = frame_of(Batch(0, 0, "first"), Batch(50, 0, "sample"))
+    assert frame.batch is not None and frame.batch.step == 50
+    assert frame.lost == {}
+
+
 def test_clip_is_what_the_newest_step_saw():
     frame = frame_of(step(0), step(1, clip="on", max_norm=0.5))
     assert frame.clip == Clip("on", 0.5)
