@@ -93,10 +93,21 @@ def feed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Feed]:
     yield found
     for monitor in list(monitors._monitors):
         monitor.close()
+    if monitors._wiring is not None:
+        boundary = monitors._wiring.observer.boundary
+        boundary.disarmed.clear()
+        boundary.failures.clear()
+        boundary._said.clear()
     session = current_session()
     if session is not None:
         session.finish("ok")
     found.close()
+
+
+@pytest.fixture
+def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A governor that always says yes, so that a short loop is sampled all through."""
+    monkeypatch.setattr("tuimon.train.governor.Governor.step", lambda self, *_, **__: True)
 
 
 @pytest.fixture(autouse=True, scope="session")

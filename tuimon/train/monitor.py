@@ -159,13 +159,11 @@ def watch(
     Args:
         model: the module that the loop calls, or a list of them.
         optimizer: one or a list; None takes every optimizer that updates parameters of `model`.
-        scaler: seen without being named; accepted for clarity.
-        scheduler: seen through the optimizer's learning rates; accepted for clarity.
+        scaler, scheduler: seen without being named; accepted for clarity.
         name: of the run, when this call makes it.
-        policy: what to do about a step that is not finite: only "continue" so far.
+        policy, guard: what to do about a step that is not finite: only "continue" and "off" so far.
         budget_frac: share of step time that sampled extras may cost (largest magnitudes,
             update-to-weight ratios, activations, histograms); 0 switches all of them off.
-        guard: protection of the weights against a non-finite step: only "off" so far.
         check_every: measure gradients at every n-th update.
         snapshot_every: must be 0 so far.
         activations: statistics of module outputs. None samples some modules now and then, within
