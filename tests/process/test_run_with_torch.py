@@ -79,6 +79,7 @@ def records_of_newest_run() -> list[AnyRecord]:
     return [decode(payload) for payload in reader.read(100_000, max_s=30)]
 
 
+@pytest.mark.hazard(30, 31)
 def test_a_training_is_the_same_and_published(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINS)
     bare, watched = both(tmp_path, "-m", "train")
@@ -177,6 +178,7 @@ def test_reaching_in_from_a_script(endless: subprocess.Popen[str], tmp_path: Pat
     assert tuimon("ctl", run, "pause")[0] == 3
 
 
+@pytest.mark.hazard(32)
 def test_a_stopped_process_and_an_interrupted_one(endless: subprocess.Popen[str]) -> None:
     assert tuimon("ctl", str(endless.pid), "pause")[0] == 0
     endless.send_signal(signal.SIGSTOP)

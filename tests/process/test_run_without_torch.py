@@ -72,6 +72,7 @@ atexit.register(lambda: print('__file__' in globals()))
 }
 
 
+@pytest.mark.hazard(33)
 @pytest.mark.parametrize("end", ENDS)
 def test_ends_as_under_python(end: str, tmp_path: Path) -> None:
     source = ENDS[end].encode()
@@ -208,6 +209,7 @@ def test_children_are_left_alone(tmp_path: Path) -> None:
     assert len(watched.ours) == len(set(watched.ours))
 
 
+@pytest.mark.hazard(32)
 def test_signals_reach_the_script(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         "import os, signal\n"

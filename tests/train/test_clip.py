@@ -95,6 +95,7 @@ def _check_steps(feed: Feed, mode: str, bound: float, count: int) -> None:
         assert step.grad_norm_clipped == pytest.approx(bound, rel=1e-4)
 
 
+@pytest.mark.hazard(9)
 def test_off_does_not_multiply_an_infinite_norm(feed: Feed) -> None:
     model = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
@@ -107,6 +108,7 @@ def test_off_does_not_multiply_an_infinite_norm(feed: Feed) -> None:
     assert math.isinf(model.weight.grad[0, 0]) and torch.isfinite(model.weight.grad[1]).all()
 
 
+@pytest.mark.hazard(8)
 def test_a_nan_is_named_before_clipping_spreads_it(feed: Feed) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

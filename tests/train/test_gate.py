@@ -151,6 +151,7 @@ def test_the_users_bound_is_known(feed: Feed) -> None:
     assert monitors._wiring.observer.clipping.describe() == "on 3"
 
 
+@pytest.mark.hazard(32)
 def test_interrupt_while_paused(feed: Feed) -> None:
     training = Training(feed)
     assert feed.ask(commands.Pause()).state == "accepted"

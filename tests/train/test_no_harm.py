@@ -118,6 +118,7 @@ def test_bit_for_bit(loop: Loop, feed: Feed) -> None:
     assert twins(loop, feed).steps, "nothing was watched"
 
 
+@pytest.mark.hazard(49)
 def test_patches_leave_no_trace(feed: Feed) -> None:
     places = [
         (torch.Tensor, "backward"),
@@ -143,6 +144,7 @@ def test_patches_leave_no_trace(feed: Feed) -> None:
     assert not optimizer._optimizer_step_pre_hooks and not optimizer._optimizer_step_post_hooks
 
 
+@pytest.mark.hazard(49)
 def test_a_foreign_patch_on_top_survives(feed: Feed) -> None:
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -171,6 +173,7 @@ def test_a_foreign_patch_on_top_survives(feed: Feed) -> None:
     assert torch.Tensor.backward is bare
 
 
+@pytest.mark.hazard(21)
 def test_copies_and_files_are_inert(feed: Feed, tmp_path: Any) -> None:
     model = net()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -197,6 +200,7 @@ def test_copies_and_files_are_inert(feed: Feed, tmp_path: Any) -> None:
     assert answer.stdout.decode().strip() == "(2, 1)", answer.stderr.decode()
 
 
+@pytest.mark.hazard(2)
 def test_a_failing_tap_is_said_once_and_disarmed(
     feed: Feed, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,6 +280,7 @@ def test_what_cannot_be_had_is_refused(options: dict[str, Any]) -> None:
         tuimon.watch(model, torch.optim.SGD(model.parameters(), lr=0.1), **options)
 
 
+@pytest.mark.hazard(35)
 def test_the_same_objects_have_one_monitor(feed: Feed) -> None:
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -285,6 +290,7 @@ def test_the_same_objects_have_one_monitor(feed: Feed) -> None:
     assert len(optimizer._optimizer_step_pre_hooks) == 1
 
 
+@pytest.mark.hazard(36)
 def test_watching_keeps_nothing_alive(feed: Feed) -> None:
     import gc
     import weakref
@@ -301,6 +307,7 @@ def test_watching_keeps_nothing_alive(feed: Feed) -> None:
     assert [reference() for reference in gone] == [None, None, None]
 
 
+@pytest.mark.hazard(18)
 def test_fullgraph_compile_is_unbroken(feed: Feed) -> None:
     model = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

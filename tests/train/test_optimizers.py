@@ -67,6 +67,7 @@ def test_a_shared_loss_belongs_to_both_updates(feed: Feed) -> None:
     assert all(step.grad_norm > step.grad_norm_clipped for step in feed.steps)
 
 
+@pytest.mark.hazard(3)
 def test_nested_steps_count_once(feed: Feed) -> None:
     class Twice(torch.optim.SGD):
         def step(self, closure: object = None) -> object:
@@ -101,6 +102,7 @@ def test_no_optimizer_given(feed: Feed) -> None:
     assert step.loss is not None and step.grad_norm > 0 and step.optimizer == 0
 
 
+@pytest.mark.hazard(3)
 def test_a_container_counts_and_its_parts_do_not(feed: Feed) -> None:
     class Container(torch.optim.Optimizer):
         def __init__(self, parts: list[torch.optim.Optimizer]) -> None:
@@ -121,6 +123,7 @@ def test_a_container_counts_and_its_parts_do_not(feed: Feed) -> None:
     assert [(step.optimizer, step.step) for step in feed.steps] == [(0, 0), (0, 1), (0, 2)]
 
 
+@pytest.mark.hazard(7)
 def test_steps_inside_backward_are_left_alone(feed: Feed) -> None:
     model = nn.Linear(3, 1)
     own = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}

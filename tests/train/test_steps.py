@@ -100,6 +100,7 @@ def test_losses_whose_gradients_were_cleared_do_not_add_up(feed: Feed) -> None:
     assert second.backward_calls > 1 and second.loss_sum == second.loss
 
 
+@pytest.mark.hazard(23, 24)
 def test_evaluation_is_not_a_step_and_data_waits_are_the_trainings(feed: Feed) -> None:
     model, optimizer = small()
     tuimon.watch(model, optimizer)
@@ -132,6 +133,7 @@ class Busy(torch.utils.data.Dataset):
         return torch.tensor([closed, observer.losses.calls, observer.off])
 
 
+@pytest.mark.hazard(30)
 def test_workers_are_inert(feed: Feed) -> None:
     model, optimizer = small()
     tuimon.watch(model, optimizer)
@@ -158,6 +160,7 @@ def test_state_that_turns_bad_by_itself_is_found_in_the_first_steps(feed: Feed) 
     assert feed.steps[9].weights_checked == "after" and feed.steps[10].weights_checked == ""
 
 
+@pytest.mark.hazard(4)
 def test_scaler_skips_are_counted_and_scaled_losses_are_unscaled(feed: Feed) -> None:
     for fused in (False, True):
         model = nn.Linear(3, 1)
@@ -183,6 +186,7 @@ def test_scaler_skips_are_counted_and_scaled_losses_are_unscaled(feed: Feed) -> 
     assert feed.losses[0].step == 1 and "test_steps.py" in feed.losses[0].site
 
 
+@pytest.mark.hazard(5)
 def test_fused_and_unscaled_norms_are_the_same(feed: Feed) -> None:
     norms = []
     for fused, unscale in ((False, False), (False, True), (True, False), (True, True)):
@@ -318,6 +322,7 @@ def odd_kinds() -> dict[str, Row]:
     return table
 
 
+@pytest.mark.hazard(10, 11)
 def test_flags_table(feed: Feed) -> None:
     """Missing is never 0, and NaN, +Inf and -Inf stay apart."""
     table = odd_kinds()
@@ -342,6 +347,7 @@ def test_flags_table(feed: Feed) -> None:
     assert "overflow" not in counts and measured.bad_total == 5
 
 
+@pytest.mark.hazard(11)
 def test_meta_parameters_do_not_spoil_the_others(feed: Feed) -> None:
     from tuimon.train.stats import Plan, measure
 

@@ -1,0 +1,203 @@
+"""Whatever fails inside tuimon, at whatever place: the loop goes on and the numbers stay."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import tuimon
+from tests.train.conftest import Feed
+from tests.train.test_loops import mse, net
+from tests.train.twins import Diary, differences, run
+from tuimon.train import boundary
+from tuimon.train import monitor as monitors
+from tuimon.train.boundary import MAX_FAILURES, Boundary
+
+OURS = str(Path(tuimon.__file__).parent)
+
+
+def everything(
+    diary: Diary, steps: int = 4, each: Callable[[int], None] = lambda step: None
+) -> list[Any]:
+    """A loop that meets every tap: data, forward, loss, scaling, clipping, closure, a stranger."""
+    made = torch.Generator().manual_seed(1)
+    data = TensorDataset(*(torch.randn(4 * steps, width, generator=made) for width in (6, 1)))
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    second = torch.optim.Adam(model[0].parameters(), lr=1e-4)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=2)
+    diary(model, scaler=scaler)
+    weights = []
+    for step, (x, y) in enumerate(DataLoader(data, batch_size=4)):
+        each(step)
+        optimizer.zero_grad()
+        loss = mse(model(x * (1e38 if step % 4 == 3 else 1)), y)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_((p for p in model.parameters()), 0.1)
+        scaler.step(optimizer)
+        scaler.update()
+
+        def closure(x: torch.Tensor = x, y: torch.Tensor = y) -> torch.Tensor:
+            second.zero_grad()
+            loss = mse(model(x), y)
+            torch.autograd.backward([loss])
+            return loss
+
+        second.step(closure)
+        if diary.monitor is not None:
+            diary.monitor.log(a=step)
+            with diary.monitor.step():
+                pass
+        weights.append(model[4].weight.detach().clone())
+    return [weights, model, optimizer, second, scaler]
+
+
+def close_all() -> None:
+    for monitor in list(monitors._monitors):
+        monitor.close()
+
+
+Guard = Callable[[Boundary, str, Callable[..., Any]], Callable[..., Any]]
+
+
+@pytest.fixture
+def guard() -> Iterator[Guard]:
+    original = Boundary.guard
+    yield original
+    Boundary.guard = original  # type: ignore[method-assign]
+
+
+@pytest.mark.hazard(2)
+def test_every_hook_may_fail(
+    feed: Feed,
+    guard: Guard,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Each guarded body in turn raises: said once, disarmed, and the numbers are the same."""
+    called: Counter[str] = Counter()
+    broken = ""
+
+    def breakable(self: Boundary, tap: str, body: Callable[..., Any]) -> Callable[..., Any]:
+        name = f"{tap}: {body.__qualname__}"
+
+        def fails_if_chosen(*args: Any) -> Any:
+            called[name] += 1
+            if name == broken:
+                raise ZeroDivisionError("on purpose")
+            return body(*args)
+
+        return guard(self, tap, fails_if_chosen)
+
+    monkeypatch.setattr(Boundary, "guard", breakable)
+    bare = run(everything, Diary(None))
+    monkeypatch.setattr(monitors, "_wiring", None)
+    assert differences(bare, run(everything, Diary(tuimon.watch))) == []
+    hooks = dict(called)
+    close_all()
+    assert len(hooks) >= 10, "the loop does not meet the taps: the test is blind"
+    for broken in hooks:
+        monkeypatch.setattr(monitors, "_wiring", None)
+        called.clear()
+        capsys.readouterr()
+        seen = len(feed.events)
+        assert differences(bare, run(everything, Diary(tuimon.watch))) == [], broken
+        told = Counter(event.kind for event in feed.events[seen:] if "on purpose" in event.text)
+        count = min(called[broken], MAX_FAILURES)
+        lines = [line for line in capsys.readouterr().err.splitlines() if "on purpose" in line]
+        assert count > 0 and len(lines) == 1 and lines[0].startswith("tuimon: "), broken
+        assert told["tap-failed"] + told["tap-disarmed"] == count, (broken, told)
+        assert called[broken] <= MAX_FAILURES, "a disarmed tap was called"
+        close_all()
+
+
+class Saboteur:
+    """Lets functions of ours fail: one in each step, at its first call there.
+
+    Attributes:
+        left: code that has not failed yet.
+        failed: by step.
+    """
+
+    def __init__(self, codes: list[CodeType]) -> None:
+        self.left = codes
+        self.failed: dict[int, CodeType] = {}
+        self._waiting: list[CodeType] = []
+
+    def strike(self, step: int) -> None:
+        """A step begins."""
+        sys.setprofile(None)
+        wanted = next((code for code in self.left if code not in self._waiting), None)
+        if wanted is None:
+            return
+        self._waiting.append(wanted)
+
+        def profile(frame: FrameType, event: str, _: Any) -> None:
+            if event == "call" and frame.f_code is wanted:
+                sys.setprofile(None)
+                self.left.remove(wanted)
+                self.failed[step] = wanted
+                raise ZeroDivisionError("on purpose")
+
+        sys.setprofile(profile)
+
+
+def codes_of_ours(action: Callable[[Callable[[int], None]], Any]) -> list[CodeType]:
+    """What is called by tuimon itself during the steps of a loop, in the order of the source.
+
+    What torch calls is the outermost shell; nothing can stand around it, and it does nothing but
+    ask whether to listen.
+    """
+    callers: dict[CodeType, str] = {}
+
+    def profile(frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(OURS) and code not in callers:
+            caller = frame.f_back
+            callers[code] = caller.f_code.co_filename if caller is not None else ""
+
+    try:
+        action(lambda step: sys.setprofile(profile))
+    finally:
+        sys.setprofile(None)
+    shell = {wrapper.__code__ for wrapper in [Boundary().guard("", print)]}
+    inner = [
+        code for code, caller in callers.items() if caller.startswith(OURS) and code not in shell
+    ]
+    return sorted(inner, key=lambda code: (code.co_filename, code.co_firstlineno))
+
+
+@pytest.mark.hazard(2)
+def test_every_function_may_fail(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only the guarded bodies: every function that runs in the loop."""
+    monkeypatch.setattr(boundary, "MAX_FAILURES", 1 << 30)  # else the first failures disarm
+
+    def watched(steps: int, each: Callable[[int], None]) -> dict[str, Any]:
+        monkeypatch.setattr(monitors, "_wiring", None)
+        try:
+            return run(lambda diary: everything(diary, steps, each), Diary(tuimon.watch))
+        finally:
+            sys.setprofile(None)
+            close_all()
+
+    saboteur = Saboteur(codes_of_ours(lambda each: watched(6, each)))
+    count = len(saboteur.left)
+    assert count > 100, "the loop does not meet our code: the test is blind"
+    bare = run(lambda diary: everything(diary, count), Diary(None))
+    found = differences(bare, watched(count, saboteur.strike))
+    wrong = [int(name.split(".")[1]) for name in found if name.startswith("0.")]
+    assert not found, f"{saboteur.failed.get(min(wrong, default=-1))} changed the numbers"
+    assert len(saboteur.failed) > 0.3 * count
+    rest = run(lambda diary: everything(diary, 1), Diary(None))
+    for code in list(saboteur.left):  # those that run at the beginning only, or seldom
+        assert differences(rest, watched(1, Saboteur([code]).strike)) == [], code
