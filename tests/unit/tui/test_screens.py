@@ -15,7 +15,7 @@ from tuimon.tui.rows import width_of
 from tuimon.tui.scene import CHARTS, EVENTS, LAYERS, OVERVIEW, Scene
 from tuimon.tui.screens import MIN_COLUMNS, MIN_ROWS, arrange
 from tuimon.tui.theme import NONE, Look
-from tuimon.view.frame import GONE, PAUSED, WAITING, Exit, Frame
+from tuimon.view.frame import GONE, PAUSED, WAITING, DataPlace, Exit, Frame
 
 BUSY = FakeRun(steps=60, incident=True).frame()
 
@@ -53,6 +53,17 @@ def test_every_screen_draws_exactly_its_size(screen: str, size: tuple[int, int])
     frame = replace(BUSY, series={**BUSY.series, **extra})
     rows = paint(Scene(frame, Look(), screen=screen), *size)
     assert [width_of(row) for row in rows] == [size[0]] * size[1]
+
+
+def test_place_in_the_data_where_there_is_room() -> None:
+    place = DataPlace(2, 120, 5000, 40.4)
+    frame = replace(BUSY, data=place, total_steps=None, eta_s=None)
+    assert "epoch ends in 40 s  epoch 2 batch 120/5000  10" in render_once(frame, 200, 50)
+    assert "epoch 2 batch 120/5000" in render_once(frame, 100, 24)
+    stopped = render_once(replace(frame, state=PAUSED), 200, 50)
+    assert "epoch 2 batch 120/5000" in stopped and "ends in" not in stopped
+    assert "epoch" not in render_once(frame, 60, 20).splitlines()[0]
+    assert "epoch" not in render_once(BUSY, 200, 50).splitlines()[0]
 
 
 def test_80x24_loses_no_meaning() -> None:

@@ -14,6 +14,7 @@ from tuimon.model.records import (
     NAN,
     NO_GRAD,
     POS_INF,
+    Batch,
     CommandState,
     DeviceStats,
     Event,

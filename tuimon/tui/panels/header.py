@@ -84,7 +84,7 @@ def _exit_badge(look: Look, frame: Frame) -> Row:
 
 
 class HeaderPanel:
-    """Name, rank, host and pid, ETA, rate, progress, step, state."""
+    """Name, rank, host and pid, place in the data, ETA, rate, progress, step, state."""
 
     name = "header"
     can_focus = False
@@ -96,7 +96,7 @@ class HeaderPanel:
         rate = None if frame.steps_per_s is None else number(frame.steps_per_s, 3)
         silent = None if frame.silent_for_s is None else int(frame.silent_for_s)
         names = (frame.name, frame.host, frame.pid, frame.rank, frame.world_size)
-        figures = (frame.step, frame.total_steps, rate, _eta(frame), frame.exit)
+        figures = (frame.step, frame.total_steps, rate, _eta(frame), _epoch(frame), frame.exit)
         return (frame.state, silent, scene.frozen, scene.readonly, names, figures)
 
     def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
@@ -111,6 +111,8 @@ class HeaderPanel:
         if frame.host:
             left.append([data(look, f"{frame.host[:24]}:{frame.pid}", "dim")])
         right: list[Row] = []
+        if frame.data is not None:
+            right += [[text(look, words, "dim")] for words in _epoch(frame)]
         if frame.eta_s is not None:
             right.append([text(look, f"ETA {_eta(frame)}", "dim")])
         if frame.steps_per_s is not None and frame.state in (LIVE, LATE):
@@ -128,6 +130,19 @@ def _eta(frame: Frame) -> str:
     if frame.eta_s is None or frame.state not in (LIVE, LATE):
         return DASH
     return duration_s(max(1.0, float(int(frame.eta_s))))
+
+
+def _epoch(frame: Frame) -> tuple[str, ...]:
+    """ "epoch ends in 40 s", "epoch 2 batch 120/500": counted from 0 as steps are."""
+    data = frame.data
+    if data is None:
+        return ()
+    words = f"epoch {count(data.epoch)} batch {count(data.batch)}"
+    if data.batches_per_epoch is not None:
+        words += f"/{short(data.batches_per_epoch)}"
+    if data.eta_s is None or frame.state not in (LIVE, LATE):
+        return (words,)
+    return f"epoch ends in {duration_s(max(1.0, float(int(data.eta_s))))}", words
 
 
 def _progress(look: Look, frame: Frame) -> list[Row]:
