@@ -14,13 +14,12 @@ from torch.utils.checkpoint import checkpoint
 
 import tuimon
 from tests.train.conftest import Feed
-from tests.train.sampled import activations, hooks_of, left_out, loop, net, sgd
-from tuimon.model.samples import (
-    Activations,
-)
+from tests.train.sampled import activations, hooks_of, left_out, loop, net, parameters, sgd
+from tuimon.model.samples import Activations, Governor
 from tuimon.train import monitor as monitors
 from tuimon.train.activations import leaf_modules
 from tuimon.train.extras import Extras
+from tuimon.train.governor import LONGEST_STRIDE
 
 
 def test_modules_called_several_times_and_odd_outputs(feed: Feed, every_step: None) -> None:
@@ -258,6 +257,7 @@ def test_whatever_breaks_in_an_extra_the_loop_goes_on(
             assert len(feed.steps) == before + 6, place
             assert all(step.grad_norm is not None for step in feed.steps)
             assert hooks_of(model) == 0, place
+            assert_nothing_is_kept()
             monitor.close()
             monitors._wiring.observer.boundary.disarmed.clear()
             monitors._wiring.observer.boundary.failures.clear()
@@ -268,6 +268,36 @@ def test_no_graph_and_no_copy_outlives_a_sample(feed: Feed, every_step: None) ->
     optimizer = sgd(model)
     tuimon.watch(model, optimizer)
     loop(model, optimizer, 5)
+    assert_nothing_is_kept()
+
+
+def assert_nothing_is_kept() -> None:
     extras: Extras = monitors._wiring.observer.extras
     assert not extras._watches
     assert all(not turns.waiting and not turns.histograms for turns in extras._turns.values())
+
+
+def test_what_lies_outside_host_memory_is_left_out_and_said_once(
+    feed: Feed, every_step: None
+) -> None:
+    model = net()
+    model.register_parameter("far", nn.Parameter(torch.ones(3, device="meta")))
+    optimizer = sgd(model)
+    tuimon.watch(model, optimizer)
+    loop(model, optimizer, 4)
+    assert [event.text for event in feed.events if event.kind == "extras"] == [
+        "parameters outside host memory are not sampled"
+    ]
+    assert parameters(feed, "far") == [] and parameters(feed, "0.weight")
+
+
+def test_a_model_without_anything_to_sample_is_left_in_peace(feed: Feed) -> None:
+    model = nn.Linear(6, 1, device="meta")
+    optimizer = sgd(model)
+    tuimon.watch(model, optimizer)
+    for _ in range(8):
+        model(torch.ones(8, 6, device="meta")).sum().backward()
+        optimizer.step()
+    (told,) = {(g.stride, g.note) for g in feed.of(Governor)}
+    assert told == (LONGEST_STRIDE, "nothing can be sampled")
+    assert left_out(feed) == {"not in host memory"}

@@ -123,7 +123,7 @@ class Extras:
         with torch.no_grad():
             turns.before(track.plan, track.step, track.update.calls, divisor)
         if turns.foreign:
-            self._say("parameters on a device are not sampled")
+            self._say("parameters outside host memory are not sampled")
         self.pay(self._clock() - began_s)
 
     def _after_update(self, track: Track, step: int, step_s: float | None, *state: bool) -> None:

@@ -20,6 +20,7 @@ from tuimon.train.account import Clips, Losses, Times
 from tuimon.train.boundary import Boundary
 from tuimon.train.clip import Clipping
 from tuimon.train.controls import Controls
+from tuimon.train.extras import TAP as EXTRAS_TAP
 from tuimon.train.extras import Extras
 from tuimon.train.gate import Gate
 from tuimon.train.roster import Roster
@@ -175,6 +176,8 @@ class Observer:
     def _tap_failed(self, tap: str, cause: str, last: bool) -> None:
         kind = "tap-disarmed" if last else "tap-failed"
         self.session.event(kind, f"{tap}: {cause}", severity="warning")
+        if tap == EXTRAS_TAP:
+            self.extras.stop()
         if last and tap in (UPDATE_TAP, SCALE_TAP) and self.clipping.mode != CLIP_USER:
             self.clipping.mode = CLIP_USER
             self.session.event("clip", "clipping is the script's again", severity="warning")

@@ -106,10 +106,11 @@ class Turns:
             updated: whether it changed the weights.
         """
         looks, self._looks = self._looks, []
+        after = [_host(look.param()) for look in looks]
         pairs = [
             (look.before, now)
-            for look in looks
-            if look.before is not None and (now := _now(look)) is not None
+            for look, weights in zip(looks, after, strict=True)
+            if look.before is not None and (now := _comparable(weights, look.before)) is not None
         ]
         norms = dict(zip((id(b) for b, _ in pairs), norms_of([b for b, _ in pairs]), strict=True))
         moved: dict[int, float] = {}
@@ -118,7 +119,9 @@ class Turns:
                 old.sub_(new)
             lengths = norms_of([old for old, _ in pairs])
             moved = dict(zip((id(old) for old, _ in pairs), lengths, strict=True))
-        items = [_sample(look, norms, moved) for look in looks]
+        items = [
+            _sample(look, weights, norms, moved) for look, weights in zip(looks, after, strict=True)
+        ]
         if self._drawn is not None and self._drawn < len(plan.params):
             weights = _host(plan.params[self._drawn])
             if weights is not None:
@@ -178,13 +181,12 @@ class Turns:
             self.histograms.append(histogram)
 
 
-def _now(look: _Look) -> torch.Tensor | None:
+def _comparable(weights: torch.Tensor | None, before: torch.Tensor) -> torch.Tensor | None:
     """The weights after the update that compare with those before it."""
-    weights, before = _host(look.param()), look.before
     part = None if weights is None else evenly(weights, MAX_ELEMENTS)
-    if part is None or before is None:
+    if part is None or part.shape != before.shape or part.dtype is not before.dtype:
         return None
-    return part if part.shape == before.shape and part.dtype is before.dtype else None
+    return part
 
 
 def _host(tensor: torch.Tensor | None) -> torch.Tensor | None:
@@ -213,8 +215,12 @@ def _factors(
     ]
 
 
-def _sample(look: _Look, norms: dict[int, float], moved: dict[int, float]) -> ParameterSample:
-    weights = _host(look.param())
+def _sample(
+    look: _Look,
+    weights: torch.Tensor | None,
+    norms: dict[int, float],
+    moved: dict[int, float],
+) -> ParameterSample:
     norm = norms.get(id(look.before))
     length = moved.get(id(look.before))
     return ParameterSample(
