@@ -17,6 +17,7 @@ from tuimon.train.track import Track, wrap_closure
 _HAS_CUDA = torch.version.cuda is not None
 _graph_task = torch._C._current_graph_task_id
 _interpreters = torch._C._functorch.peek_interpreter_stack
+_tracer = torch._C._get_tracing_state
 
 
 def is_capturing() -> bool:
@@ -129,8 +130,11 @@ class BeforeForward:
             times.fetched_s = None
             observer.batches.passes.left()
             return
-        # Checkpointing runs forwards inside backward, functorch under its own interpreters.
+        # Checkpointing runs forwards inside backward, functorch under its own interpreters; a
+        # tracer would make whatever is read here a part of what it traces.
         if _graph_task() != -1 or _interpreters() is not None or is_capturing():
+            return
+        if _tracer() is not None:
             return
         if observer.gate.busy and not observer.explicit and observer.current is None:
             observer.reach_boundary()
