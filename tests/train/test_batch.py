@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -130,13 +131,19 @@ def test_kinds_of_numbers(dtype: torch.dtype, feed: Feed) -> None:
     assert found.zero_frac == 0.25
 
 
+def ragged() -> torch.Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls this kind of tensor a prototype
+        return torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+
+
 @pytest.mark.parametrize(
     ("tensor", "reason"),
     [
         (torch.empty(2, 3, device="meta"), "on meta"),
-        (torch.eye(3).to_sparse(), "not a plain dense tensor"),
+        (torch.eye(3).to_sparse(), "not a plain dense"),
         (torch.empty(0, 3), "empty"),
-        (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "not a plain"),
+        (ragged(), "not a plain"),
     ],
 )
 def test_what_cannot_be_read_says_why(tensor: torch.Tensor, reason: str, feed: Feed) -> None:
@@ -481,6 +488,14 @@ def test_the_length_of_an_epoch_is_learnt_where_asking_runs_code(
     assert places(feed) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert [batch.batches_per_epoch for batch in batches(feed)] == [None, None, 2]
     assert feed.of(Facts)[-1].batches_per_epoch == 2
+
+
+def test_a_loader_that_has_ended_feeds_nothing_more(feed: Feed) -> None:
+    model = Takes()
+    optimizer = watched(model)
+    train_on(DataLoader(table(2), batch_size=2), model, optimizer)
+    train_on([(torch.randn(2, 4), None)] * 2, model, optimizer)
+    assert places(feed) == [(0, 0), (None, None), (None, None)]
 
 
 def test_without_a_loader_there_is_no_place(feed: Feed) -> None:

@@ -81,6 +81,16 @@ class Trap:
     __hash__ = None  # type: ignore[assignment]
 
 
+@dataclass
+class TrapFields:
+    x: torch.Tensor
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "x":
+            return object.__getattribute__(self, name)
+        raise _spring()
+
+
 class TrapDict(dict):
     def items(self) -> Any:
         raise _spring()
@@ -118,6 +128,7 @@ def odd_batches(x: torch.Tensor, step: int) -> Any:
         {"x": x, "trap": Trap(x)},
         Trap(x),
         Lazy(step),
+        TrapFields(x),
         collections.OrderedDict(x=x, view=x[::2, 1:], shared=x.expand(6, 4)),
         {"x": x, "complex": torch.complex(x, x), "half": x.half(), "big": x.new_zeros(700, 700)},
     ]
@@ -128,7 +139,7 @@ def odd(watch: Diary) -> list[Any]:
     model = Takes()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     watch(model, optimizer)
-    for step in range(20):
+    for step in range(22):
         optimizer.zero_grad()
         out = model(odd_batches(torch.randn(6, 4), step), labels=torch.arange(6))
         functional.cross_entropy(out, torch.randint(0, 3, (6,))).backward()

@@ -94,7 +94,7 @@ def _members(kind: type, value: Any) -> Iterable[tuple[Any, Any]] | None:
         return enumerate(list.__iter__(value))
     if issubclass(kind, collections.UserDict):
         data = object.__getattribute__(value, "__dict__").get("data")
-        return _members(dict, data) if isinstance(data, dict) else None
+        return _members(dict, data) if issubclass(type(data), dict) else None
     if issubclass(kind, types.SimpleNamespace):
         return [*object.__getattribute__(value, "__dict__").items()]
     if "__dataclass_fields__" in _inherited(kind):
@@ -112,7 +112,7 @@ def _inherited(kind: type) -> set[str]:
 
 def _fields(kind: type, value: Any) -> Iterator[tuple[str, Any]]:
     """The stored fields of a dataclass; one that was not set yet, or is computed, has none."""
-    stored = value.__dict__ if type(value).__dictoffset__ else {}
+    stored = object.__getattribute__(value, "__dict__") if kind.__dictoffset__ else {}
     names = next(b.__dict__ for b in kind.__mro__ if "__dataclass_fields__" in b.__dict__)
     for name in names["__dataclass_fields__"]:
         if name in stored:

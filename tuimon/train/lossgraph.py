@@ -14,7 +14,7 @@ import torch
 
 from tuimon.model.batches import MAX_LABELS, LossFacts, LossSeen, TensorSummary
 from tuimon.model.text import plain
-from tuimon.train.summary import bounded, summarise, why_not
+from tuimon.train.summary import bounded, is_plain, summarise, why_not
 
 MAX_NODES = 64
 MAX_LOSSES = 4
@@ -64,7 +64,7 @@ def _seen(node: Any, limit: int) -> LossSeen:
         facts,
         described,
         _described("target", target, "", limit),
-        spread=_spread(prediction, target) if prediction is not None else [],
+        spread=[] if prediction is None else _spread(prediction, target),
     )
     if why_not(target):
         return seen
@@ -102,7 +102,9 @@ def _facts(node: Any, prediction: torch.Tensor | None, target: torch.Tensor | No
 
 def _classes(prediction: torch.Tensor | None, target: torch.Tensor | None) -> int | None:
     """How many classes there are, where targets are indices of them."""
-    if prediction is None or target is None or target.dtype.is_floating_point:
+    if prediction is None or target is None or not (is_plain(prediction) and is_plain(target)):
+        return None
+    if target.dtype.is_floating_point or target.dtype.is_complex:
         return None
     if prediction.dim() != target.dim() + 1:
         return None
@@ -128,7 +130,7 @@ def _above(node: Any) -> list[str]:
 
 def _with_labels(seen: LossSeen, target: torch.Tensor) -> LossSeen:
     part, _ = bounded(target, LABELS_LOOKED_AT)
-    labels, counts = torch.unique(part, return_counts=True)
+    labels, counts = torch.unique(part.to(torch.int64), return_counts=True)
     pairs = list(zip(labels.tolist(), counts.tolist(), strict=True))
     ignore = seen.facts.ignore_index
     counted = [(label, count) for label, count in pairs if label != ignore]
@@ -155,6 +157,8 @@ def _with_range(seen: LossSeen, target: torch.Tensor) -> LossSeen:
 
 def _spread(prediction: torch.Tensor, target: torch.Tensor) -> list[list[int]]:
     """Shapes before each was repeated along an axis of the other; [] when not both were."""
+    if not (is_plain(prediction) and is_plain(target)):
+        return []
     before = [_unrepeated(prediction), _unrepeated(target)]
     both = before[0] != [*prediction.shape] and before[1] != [*target.shape]
     return before if both else []

@@ -24,6 +24,8 @@ class Pass:
     Attributes:
         epoch: how many earlier passes over the same loader fed the training; None until this does.
         batch: index of the batch that the newest training forward used.
+        fetched: how many batches the loop has taken.
+        has_ended: there are no more.
         batches: how many there are, as far as that is known.
     """
 
@@ -32,6 +34,7 @@ class Pass:
         self.epoch: int | None = None
         self.batch = 0
         self.fetched = 0
+        self.has_ended = False
         self._recent: deque[tuple[int, weakref.ref[torch.Tensor]]] = deque(maxlen=LOOK_BACK)
 
     @property
@@ -45,10 +48,17 @@ class Pass:
             self._recent.append((self.fetched, weakref.ref(found[0][1])))
         self.fetched += 1
 
-    def use(self, inputs: Collection[Leaf], *, fresh: bool) -> None:
+    def feeds(self, inputs: Collection[Leaf], *, fresh: bool) -> bool:
         """A training forward begins with these tensors: note which batch it uses.
 
-        Where none of them came from the loader as it is, a batch fetched since counts as used.
+        Where none of them came from the loader as it is, the newest batch counts as used.
+
+        Args:
+            inputs: what the root module was called with.
+            fresh: a batch has been fetched since the last forward.
+
+        Returns:
+            False when the pass has ended and nothing speaks for a batch of it.
         """
         if self.epoch is None:
             self.epoch = self.feed.epochs
@@ -57,9 +67,10 @@ class Pass:
             tensor = reference()
             if tensor is not None and any(tensor is each for _, each in inputs):
                 self.batch = index
-                return
+                return True
         if fresh:
             self.batch = self.fetched - 1
+        return fresh or not self.has_ended
 
 
 class _Feed:
@@ -106,16 +117,18 @@ class Passes:
     def ended(self, iterator: Any) -> None:
         """A pass has come to its end: from now on its length is known."""
         known = self._passes.pop(iterator, None)
-        if known is not None and known.feed.batches is None:
-            known.feed.batches = known.fetched
+        if known is not None:
+            known.has_ended = True
+            known.feed.batches = known.fetched if known.feed.batches is None else known.feed.batches
 
     def used(self, inputs: Collection[Leaf]) -> None:
         """A training forward begins with these tensors."""
         newest, self._newest = self._newest, None
         if newest is not None:
             self.current = newest
-        if self.current is not None:
-            self.current.use(inputs, fresh=newest is not None)
+        current = self.current
+        if current is not None and not current.feeds(inputs, fresh=newest is not None):
+            self.current = None
 
     def left(self) -> None:
         """A forward that trains nothing: what was fetched for it feeds no training."""

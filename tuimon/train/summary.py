@@ -53,7 +53,7 @@ def summarise(
     """
     name = plain(name, 120)
     reason = why_not(tensor)
-    if not _is_plain(tensor):
+    if not is_plain(tensor):
         return TensorSummary(name, [], "", "", why_not=reason)
     shape = [int(size) for size in tensor.shape[:MAX_AXES]]
     dtype = str(tensor.dtype).removeprefix("torch.")
@@ -69,8 +69,11 @@ def summarise(
     return TensorSummary(name, shape, dtype, device, **figures)
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
-    return type(tensor) in (torch.Tensor, nn.Parameter) and not tensor.is_nested
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether shape and strides of a tensor say where its elements are."""
+    if type(tensor) not in (torch.Tensor, nn.Parameter):
+        return False
+    return not tensor.is_nested and tensor.layout is torch.strided
 
 
 def _look(tensor: torch.Tensor, limit: int, samples: bool) -> dict[str, Any]:
@@ -84,12 +87,12 @@ def _look(tensor: torch.Tensor, limit: int, samples: bool) -> dict[str, Any]:
 
 def why_not(tensor: torch.Tensor) -> str:
     """Why a tensor is not looked at; "" when it can be."""
-    if not _is_plain(tensor):
-        return f"a {plain(type(tensor).__name__, 60)}, not a plain tensor"
+    if not is_plain(tensor):
+        return f"a {plain(type(tensor).__name__, 60)}, not a plain dense tensor"
     if tensor.device.type != "cpu":
         return f"on {tensor.device}: not read, so that nothing waits for it"
-    if tensor.layout is not torch.strided or tensor.is_quantized:
-        return "not a plain dense tensor"
+    if tensor.is_quantized:
+        return "quantised"
     if tensor.numel() == 0:
         return "empty"
     if _modes():
