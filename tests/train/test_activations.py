@@ -65,6 +65,26 @@ def test_checkpointed_modules_count_once(reentrant: bool, feed: Feed, every_step
     assert Counter(item.calls for item in activations(feed)) == {1: 6}
 
 
+def test_a_checkpoint_that_runs_again_inside_the_forward_counts_once(
+    feed: Feed, every_step: None
+) -> None:
+    class Penalty(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Sequential(nn.Linear(6, 6), nn.Tanh())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x.requires_grad_()
+            y = checkpoint(self.inner, x, use_reentrant=False).sum()
+            return torch.autograd.grad(y, x, create_graph=True)[0]
+
+    model = Penalty()
+    optimizer = sgd(model)
+    tuimon.watch(model, optimizer)
+    loop(model, optimizer, 3)
+    assert {item.calls for item in activations(feed)} == {1}
+
+
 def test_only_training_forwards_are_seen(feed: Feed, every_step: None) -> None:
     model = net()
     optimizer = sgd(model)
@@ -115,6 +135,26 @@ def test_a_root_that_is_a_leaf_survives_its_exception(feed: Feed, every_step: No
     assert {item.module for item in activations(feed)} == {""}
 
 
+def test_a_hook_that_the_script_adds_before_its_exception_still_runs(
+    feed: Feed, every_step: None
+) -> None:
+    ran: list[int] = []
+
+    class Fails(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.register_forward_hook(lambda *_: ran.append(1), always_call=True)
+            raise RuntimeError("the user's own")
+
+    model = net()
+    optimizer = sgd(model)
+    tuimon.watch(model, optimizer)
+    loop(model, optimizer, 2)
+    model.__class__ = type("Root", (Fails, nn.Sequential), {})
+    with pytest.raises(RuntimeError, match="the user's own"):
+        model(torch.randn(8, 6))
+    assert ran == [1]
+
+
 def test_compiled_parts_are_left_alone(feed: Feed, every_step: None) -> None:
     class Inner(nn.Module):
         def __init__(self) -> None:
@@ -163,6 +203,31 @@ def test_sampling_makes_nothing_compile_again(how: str, feed: Feed, every_step: 
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
     assert not torch._dynamo.utils.counters["graph_break"]
     assert not [event for event in feed.events if event.kind.startswith("tap-")]
+
+
+def test_hooks_are_nothing_to_what_compiles_while_they_are_on(feed: Feed, every_step: None) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.line, self.head = nn.Linear(6, 6), nn.Linear(6, 1)
+            self.compiled = torch.compile(
+                lambda x: self.line(x), backend="eager", fullgraph=True, dynamic=False
+            )
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.compiled(x))
+
+    torch._dynamo.reset()
+    model = Model()
+    optimizer = sgd(model)
+    tuimon.watch(model, optimizer)
+    torch._dynamo.utils.counters.clear()
+    loop(model, optimizer, 2)
+    for rows in (3, 4, 5, 3, 4, 5):
+        loop(model, optimizer, 1, lambda x, rows=rows: model(x[:rows]))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 4
+    assert not torch._dynamo.utils.counters["graph_break"]
+    assert {item.module for item in activations(feed)} == {"head"}
 
 
 def test_an_inference_encoder_keeps_its_own_path() -> None:

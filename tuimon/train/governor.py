@@ -17,7 +17,8 @@ REST_S = 0.25  # samples follow each other no faster, however cheap: nobody read
 
 _SMOOTH_COST = 0.3  # a new cost's weight in the moving average: a handful of samples settle it
 _SMOOTH_STEP = 0.05  # a new step time's weight, once that many are known
-_MAX_JUMP = 2.0  # a step counts for at most so many average ones: an evaluation is no step
+_MAX_STEP = 2.0  # a step counts for at most so many average ones: an evaluation is no step
+_MAX_COST = 4.0  # likewise a sample: while it ran, the machine may have done something else
 _WINDOW_STEPS = 1000  # the share is that of about so many newest steps
 
 
@@ -88,12 +89,15 @@ class Governor:
         if self.stride is None:
             return
         self._samples += 1
-        # The first sample also pays for what later ones find in place.
-        if self._cost_s is None or self._samples == 2:
+        self._window_cost_s += cost_s
+        if self._cost_s is None:
             self._cost_s = cost_s
+        cost_s = min(cost_s, _MAX_COST * self._cost_s)
+        if self._samples <= TRIALS:
+            # The first sample also pays for what later ones find in place.
+            self._cost_s = min(cost_s, self._cost_s)
         else:
             self._cost_s += _SMOOTH_COST * (cost_s - self._cost_s)
-        self._window_cost_s += cost_s
         # A dear sample is paid off before the next one, so that the share holds at any time.
         wanted = self._strides_for(max(self._cost_s, cost_s))
         if self._samples < TRIALS:
@@ -127,7 +131,7 @@ class Governor:
             self._step_s = step_s
         else:
             weight = max(_SMOOTH_STEP, 1 / self._window_steps)
-            self._step_s = mean + weight * (min(step_s, _MAX_JUMP * mean) - mean)
+            self._step_s = mean + weight * (min(step_s, _MAX_STEP * mean) - mean)
         if self._window_steps > _WINDOW_STEPS:
             keep = 1 - 1 / _WINDOW_STEPS
             self._window_steps *= keep

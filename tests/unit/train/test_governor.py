@@ -123,6 +123,14 @@ def test_on_noisy_durations_the_share_holds_and_nothing_starves(
         assert loop.share(settled + 1) <= BUDGET * 1.35
 
 
+@pytest.mark.parametrize("disturbed", [1, 2, 3, 7])
+def test_one_disturbed_sample_is_not_held_against_the_rest(disturbed: int) -> None:
+    costs = (1.0 if taken == disturbed else 0.001 for taken in itertools.count())
+    loop = Loop(lambda _: 0.01, lambda _: next(costs), quick()).run(1000)
+    assert 20 <= loop.governor.stride <= 23
+    assert max(b - a for a, b in itertools.pairwise(loop.sampled)) <= 80
+
+
 def test_what_no_stride_can_pay_for_is_sampled_all_the_same_and_said() -> None:
     loop = Loop(lambda _: 0.0001, lambda _: 0.01, quick()).run(5000)
     assert loop.governor.stride == LONGEST_STRIDE
