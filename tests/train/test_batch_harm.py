@@ -201,6 +201,10 @@ def test_the_search_is_bounded() -> None:
     assert wide.left_out == 1
     many = Leaves(([x] * 100,), {}, 16)
     assert (len(many.found), many.left_out) == (16, 84)
+    looped: list[Any] = [x]
+    looped.append(looped)
+    once = Leaves((looped,), {}, 16)
+    assert ([name for name, _ in once.found], once.left_out) == (["0.0"], 0)
 
 
 @pytest.mark.parametrize("trained", [True, False])
