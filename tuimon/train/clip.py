@@ -62,12 +62,27 @@ def called(
 ) -> ClipCall:
     """Account for a clipping whose total norm is known; one on a device is not read."""
     call = ClipCall(params, bound, mode)
-    if bound is not None:
-        if total.device.type == "cpu":
-            call.factor = factor(bound, float(total))
+    norm = _agreed(total)
+    if bound is not None and norm is not None:
+        if norm.device.type == "cpu":
+            call.factor = factor(bound, float(norm))
         else:
-            call.total = total.detach()
+            call.total = norm.detach()
     return call
+
+
+def _agreed(total: torch.Tensor) -> torch.Tensor | None:
+    """The plain tensor of a norm that is the same on every rank.
+
+    None where ranks still hold parts of it: putting them together would be a collective of ours.
+    """
+    if type(total) is torch.Tensor:
+        return total
+    placements = getattr(total, "placements", ())
+    if not placements or not all(placement.is_replicate() for placement in placements):
+        return None
+    local = total.to_local()  # type: ignore[attr-defined]
+    return local if type(local) is torch.Tensor else None
 
 
 def bound_of(calls: Sequence[ClipCall]) -> float | None:
@@ -117,7 +132,10 @@ def spying(keep: Norms, held: list[torch.Tensor], thread: int) -> Iterator[None]
         order = args[0] if args else kwargs.get("ord", 2)
         if order == 2 and threading.get_ident() == thread:
             for tensor, norm in zip(tensors, norms, strict=True):
-                # A half-precision norm overflows long before its gradient does.
+                # A half-precision norm overflows long before its gradient does; that of a
+                # distributed tensor lies in parts on all ranks.
+                if type(norm) is not torch.Tensor:
+                    continue
                 if norm.dtype in (torch.float32, torch.float64) and id(tensor) not in keep:
                     keep[id(tensor)] = norm
                     held.append(tensor)

@@ -130,8 +130,7 @@ class Track:
             observer.roster.elect(self)
         optimizer = self.optimizer
         assert optimizer is not None
-        if self._has_other_params(optimizer):
-            observer.roster.renew_layers()
+        self.keep_up()
         update = self.update
         update.begin()
         self._weights.begin()
@@ -224,6 +223,12 @@ class Track:
             self.late.flush(self._observer.session, deadline_s)
 
     # --- parts ------------------------------------------------------------------------------------
+
+    def keep_up(self) -> None:
+        """Follow the script where its optimizer got other parameters."""
+        optimizer = self.optimizer
+        if optimizer is not None and self._has_other_params(optimizer):
+            self._observer.roster.renew_layers()
 
     def _has_other_params(self, optimizer: Optimizer) -> bool:
         """Whether the groups hold other parameters than those that the plan measures."""

@@ -24,6 +24,7 @@ from tuimon.train.taps.patches import On, Patches
 
 if TYPE_CHECKING:
     from tuimon.train.observer import Observer
+    from tuimon.train.track import Track
 
 
 class ClipTap:
@@ -100,7 +101,7 @@ class ClipTap:
             return False
         params = [parameters] if isinstance(parameters, torch.Tensor) else parameters
         call = ClipCall(params, math.inf)
-        tracks = [t for t in observer.roster.tracks.values() if call.touches(t.plan.ids)]
+        tracks = self._touched(call)
         if tracks and observer.gate.busy:
             observer.gate.before_users_clipping(tracks[0])
         suppressed = bool(tracks) and observer.clipping.mode != CLIP_USER
@@ -113,6 +114,16 @@ class ClipTap:
         observer.spent(began_s)
         return suppressed
 
+    def _touched(self, call: ClipCall) -> list[Track]:
+        """The tracks whose parameters are clipped, also those they got since their last update."""
+        roster = self._observer.roster
+        found = [track for track in roster.tracks.values() if call.touches(track.plan.ids)]
+        if not found and not call.touches(roster.layers.place_of):
+            for track in list(roster.tracks.values()):
+                track.keep_up()
+            found = [track for track in roster.tracks.values() if call.touches(track.plan.ids)]
+        return found
+
     def _on_multiply(self, parameters: Any, max_norm: Any, total_norm: Any) -> Any:
         """(suppress?, bound) of a clipping of watched parameters; None to leave it alone."""
         began_s = time.perf_counter()
@@ -121,7 +132,7 @@ class ClipTap:
             return None
         params = [parameters] if isinstance(parameters, torch.Tensor) else parameters
         probe = ClipCall(params, None)
-        tracks = [t for t in observer.roster.tracks.values() if probe.touches(t.plan.ids)]
+        tracks = self._touched(probe)
         users = float(max_norm)
         if not tracks:
             # An optimizer becomes known at its first update, after the clipping for it.
