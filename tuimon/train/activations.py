@@ -10,7 +10,7 @@ import functools
 import math
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from threading import get_ident
@@ -20,11 +20,11 @@ import torch
 from torch import nn
 
 from tuimon.model.samples import Activation, Histogram
+from tuimon.train.leaves import leaves_of
 from tuimon.train.spectrum import MAX_COUNTED, absmax_of, evenly, histogram_of, zeros_in
 from tuimon.train.stats import measurable
 
 MAX_OUTPUTS = 16  # tensors of one output that are looked at, of nested containers too
-_MAX_DEPTH = 4
 
 _graph_task = torch._C._current_graph_task_id
 _interpreters = torch._C._functorch.peek_interpreter_stack
@@ -195,10 +195,10 @@ class ForwardWatch:
             return
         tally = self._tallies.setdefault(name, _Tally())
         tally.calls += 1
-        for count, tensor in enumerate(tensors_in(output)):
-            if count >= MAX_OUTPUTS:
-                self.left_out["more outputs than are looked at"] += 1
-                break
+        found, left_out = leaves_of((output,), {}, MAX_OUTPUTS)
+        if left_out:
+            self.left_out["more outputs than are looked at"] += 1
+        for _, tensor in found:
             if tensor.device.type != "cpu":
                 self.left_out["not in host memory"] += 1
                 continue
@@ -208,18 +208,6 @@ class ForwardWatch:
             tally.add(values, tensor.dtype)
             if name == self._drawn and self.histogram is None:
                 self.histogram = histogram_of(values, self._step, "activation", name)
-
-
-def tensors_in(output: Any, depth: int = 0) -> Iterator[torch.Tensor]:
-    """The tensors of an output: itself, or those in tuples, lists and dictionaries."""
-    if isinstance(output, torch.Tensor):
-        yield output
-    elif depth < _MAX_DEPTH and isinstance(output, tuple | list):
-        for each in output:
-            yield from tensors_in(each, depth + 1)
-    elif depth < _MAX_DEPTH and isinstance(output, dict):
-        for each in output.values():
-            yield from tensors_in(each, depth + 1)
 
 
 def leaf_modules(root: nn.Module, left_out: Counter[str]) -> list[tuple[str, nn.Module]]:
