@@ -1,0 +1,108 @@
+"""Models that are replicated or sharded over ranks, here over one: no collective is ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.train.conftest import Feed
+from tests.train.test_loops import batches, mse
+from tests.train.twins import Diary, twins
+from tuimon.train.stats import measurable
+
+
+class Collectives(TorchDispatchMode):
+    """Notes every collective that is issued while it is active."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "c10d" in func.name():
+            self.seen.append(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[None]:
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def small() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(6, 3), nn.Tanh(), nn.Linear(3, 1))
+
+
+def test_replicated_with_accumulation(group: None, feed: Feed) -> None:
+    """The names are those of the script's own module, the boundary is the update."""
+
+    def loop(diary: Diary) -> list[Any]:
+        model = small()
+        replica = nn.parallel.DistributedDataParallel(model)
+        optimizer = torch.optim.AdamW(replica.parameters(), lr=0.01)
+        diary(replica, optimizer)
+        for step, (x, y) in enumerate(batches()):
+            if step % 2 == 0:
+                with replica.no_sync():
+                    mse(replica(x), y).backward()
+                continue
+            loss = mse(replica(x), y)
+            loss.backward()
+            diary.note(loss, model.parameters())
+            nn.utils.clip_grad_norm_(replica.parameters(), 0.1)
+            optimizer.step()
+            optimizer.zero_grad()
+        return [model, optimizer]
+
+    found = twins(loop, feed)
+    assert feed.table.names == [name for name, _ in small().named_parameters()]
+    assert {step.backward_calls for step in found.steps} == {2}
+
+
+@pytest.mark.hazard(12, 14, 51)
+@pytest.mark.parametrize("clip", [False, True])
+def test_sharded(clip: bool, group: None, feed: Feed) -> None:
+    """Sharding in the middle of a training replaces every parameter by a distributed tensor."""
+    from torch.distributed.fsdp import fully_shard
+
+    def loop(diary: Diary) -> list[Any]:
+        model = small()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        diary(model, optimizer)
+        issued = []
+        for step, (x, y) in enumerate(batches()):
+            if step == 3:
+                for layer in (model[0], model[2], model):
+                    fully_shard(layer)
+                optimizer.param_groups[0]["params"] = list(model.parameters())
+                optimizer.state.clear()
+            optimizer.zero_grad()
+            loss = mse(model(x), y)
+            loss.backward()
+            diary.losses[0].append(float(loss.detach()))
+            grads = [measurable(p.grad) for p in model.parameters() if p.grad is not None]
+            total = sum(float(g.double().pow(2).sum()) for g in grads if g is not None)
+            diary.norms[0].append(total**0.5)
+            with Collectives() as collectives:
+                if clip:
+                    nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+                optimizer.step()
+            issued.append(sorted(collectives.seen))
+            assert not any(p._post_accumulate_grad_hooks for p in model.parameters())
+        kept = [p.to_local().detach().clone() for p in model.parameters()]
+        return [kept, issued]
+
+    found = twins(loop, feed)
+    assert feed.table.names == [name for name, _ in small().named_parameters()]
+    assert all(flag == 0 for flag in found.steps[-1].flags)
+    assert all((step.max_norm is not None) is clip for step in found.steps)
