@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tuimon.diagnose.amp import CALIBRATED_AFTER, SKIPS_FROM_START, SKIPS_ONCE_CALIBRATED
 from tuimon.diagnose.engine import Engine
 from tuimon.model.records import DeviceStats, Step
@@ -27,6 +29,7 @@ def test_without_a_scaler_there_is_no_verdict():
     assert (engine.amp.verdict, engine.amp.scale_first) == ("none", None)
 
 
+@pytest.mark.hazard(46)
 def test_calibration_of_the_first_steps_is_no_symptom():
     engine = run([*halvings(65536.0, 5), *[(2048.0, False)] * CALIBRATED_AFTER])
     assert engine.symptoms == []

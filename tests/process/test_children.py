@@ -1,0 +1,201 @@
+"""Processes that a training starts: data workers, spawned children, the ranks of torchrun."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.process.bare import tuimon_run
+from tuimon.feed import registry
+from tuimon.feed.codec import decode
+from tuimon.feed.registry import RunInfo
+from tuimon.feed.ring import RingReader
+from tuimon.model.records import AnyRecord, Goodbye, LayerTable, Loss, Step
+
+
+def records_of(run: RunInfo) -> list[AnyRecord]:
+    reader = RingReader(run.ring())
+    found = [decode(payload) for payload in reader.read(100_000, max_s=30)]
+    reader.close()
+    return found
+
+
+SPAWNS = """
+import os, sys
+import torch
+import torch.multiprocessing
+
+def train(steps):
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = model(torch.ones(1, 2)).pow(2).sum()
+        loss.backward()
+        optimizer.step()
+    print(loss.item().hex(), flush=True)
+
+def child(index):
+    sockets = [f for f in os.listdir('/proc/self/fd')
+               if 'tuimon' in os.path.realpath(f'/proc/self/fd/{f}')]
+    print('child', index, 'tuimon' in sys.modules, sockets, flush=True)
+    train(3)
+
+if __name__ == '__main__':
+    train(3)
+    torch.multiprocessing.spawn(child, nprocs=1)
+    train(3)
+"""
+
+
+@pytest.mark.hazard(31)
+def test_spawned_children_train_as_they_would(tmp_path: Path) -> None:
+    """Today a spawned child of a watched script is left alone: no run, no import, same numbers."""
+    (tmp_path / "spawns.py").write_text(SPAWNS)
+    done = tuimon_run(tmp_path, "spawns.py")
+    assert done.status == 0 and done.theirs == ""
+    before, child, alone, after = done.stdout.splitlines()
+    assert child == "child 0 False []"
+    assert before == alone == after
+    (run,) = registry.list_runs()
+    assert sum(isinstance(record, Step) for record in records_of(run)) == 6
+
+
+RANKS = """
+import os
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.utils._python_dispatch import TorchDispatchMode
+
+class Collectives(TorchDispatchMode):
+    count = 0
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += 'c10d' in func.name()
+        return func(*args, **(kwargs or {}))
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+dist.init_process_group('gloo')
+rank = dist.get_rank()
+replica = nn.parallel.DistributedDataParallel(nn.Linear(2, 1))
+optimizer = torch.optim.SGD(replica.parameters(), lr=0.0)
+for step in range(4):
+    optimizer.zero_grad()
+    x = torch.full((1, 2), float('nan') if (rank, step) == (1, 2) else 1.0)
+    replica(x).sum().backward()
+    optimizer.step()
+sharded = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))
+for layer in (sharded[0], sharded[2], sharded):
+    fully_shard(layer)
+print('empty', rank, sum(p.to_local().numel() == 0 for p in sharded.parameters()), flush=True)
+optimizer = torch.optim.SGD(sharded.parameters(), lr=0.1)
+from tuimon.train import monitor
+for step in range(4):
+    optimizer.zero_grad()
+    sharded(torch.ones(2, 4) * (rank + 1)).pow(2).mean().backward()
+    with Collectives() as seen:
+        if step % 2:
+            with monitor._monitors[0].detached():
+                nn.utils.clip_grad_norm_(sharded.parameters(), 1e-3)
+                optimizer.step()
+        else:
+            nn.utils.clip_grad_norm_(sharded.parameters(), 1e-3)
+            optimizer.step()
+    print('collectives', seen.count, flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.hazard(12, 13, 15)
+def test_every_rank_is_a_run_of_its_own(tmp_path: Path) -> None:
+    """Under torchrun: the poisoned rank is the one whose loss is bad; empty shards are no zeros."""
+    (tmp_path / "ranks.py").write_text(RANKS)
+    words = ["--standalone", "--nproc-per-node=2", "-m", "tuimon", "run", "ranks.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *words],
+        cwd=tmp_path,
+        env={**os.environ, "TUIMON_SCRIBE": "0", "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "empty 0 0" in done.stdout and "empty 1 0" not in done.stdout
+    counts = {line for line in done.stdout.splitlines() if line.startswith("collectives")}
+    assert len(counts) == 1, "observing has issued a collective"
+    runs = {run.ranks[0].rank: run for run in registry.list_runs()}
+    assert sorted(runs) == [0, 1] and {run.world_size for run in runs.values()} == {2}
+    for rank, run in runs.items():
+        found = records_of(run)
+        steps = [record for record in found if isinstance(record, Step)]
+        assert [step.step for step in steps] == list(range(6))
+        # After the all-reduce both have the bad gradient; only one had the bad loss.
+        assert math.isnan(steps[2].grad_norm)
+        bad = [record.step for record in found if isinstance(record, Loss)]
+        assert bad == ([2, 3] if rank == 1 else [3])
+        last = steps[-1]
+        tables = {record.epoch: record for record in found if isinstance(record, LayerTable)}
+        own = [i for i, owner in enumerate(tables[last.epoch].optimizer_index) if owner == 0]
+        assert last.grad_norm is not None and math.isfinite(last.grad_norm) and own
+        assert isinstance(found[-1], Goodbye) and found[-1].kind == "ok"
+    if any(line.startswith("tuimon:") and "could not" in line for line in done.stderr.splitlines()):
+        pytest.fail(done.stderr)
+
+
+FLAT = """
+import gc, os, sys
+import torch
+from torch import nn
+torch.set_num_threads(1)
+torch.manual_seed(0)
+sys.argv = ['flat.py']
+import tuimon
+
+def resident():
+    with open('/proc/self/statm') as file:
+        return int(file.read().split()[1]) * os.sysconf('SC_PAGESIZE')
+
+model = nn.Sequential(nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, foreach=False)
+tuimon.watch(model, optimizer)
+data = [(torch.randn(16, 8), torch.randn(16, 1)) for _ in range(8)]
+def train(steps):
+    for step in range(steps):
+        x, y = data[step % 8]
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x), y).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+train(1500)
+gc.collect()
+objects, memory = len(gc.get_objects()), resident()
+train(10000)
+gc.collect()
+print(len(gc.get_objects()) - objects, resident() - memory)
+"""
+
+
+@pytest.mark.hazard(28)
+def test_ten_thousand_steps_leave_memory_flat(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FLAT],
+        cwd=tmp_path,
+        env={**os.environ, "TUIMON_SCRIBE": "0"},
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stderr
+    objects, grown_bytes = map(int, done.stdout.split())
+    assert abs(objects) < 200
+    assert grown_bytes < 20 << 20, "more than the pages of the ring itself, which fill as it turns"
