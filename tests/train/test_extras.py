@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from tuimon.model.samples import (
     Histogram,
     ParameterSamples,
 )
+from tuimon.train import monitor as monitors
+from tuimon.train.extras import Extras
 from tuimon.train.spectrum import evenly, histogram_of
 
 # --- figures --------------------------------------------------------------------------------------
@@ -285,6 +288,33 @@ def test_the_copy_of_weights_is_bounded(
     for record in feed.of(ParameterSamples):
         assert sum(item.compared for item in record.items) <= 50
     assert {item.name for r in feed.of(ParameterSamples) for item in r.items} == {*feed.table.names}
+
+
+def test_a_sample_does_not_make_the_step_longer_that_it_is_measured_by(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[float] = []
+    burnt_s = 0.3
+
+    def burn(*args: Any, **kwargs: Any) -> None:
+        until_s = time.perf_counter() + burnt_s
+        while time.perf_counter() < until_s:
+            pass
+
+    def always(self: Any, step_s: float | None, **_: Any) -> bool:
+        told.append(step_s or 0.0)
+        return True
+
+    monkeypatch.setattr("tuimon.train.turns.histogram_of", burn)
+    monkeypatch.setattr("tuimon.train.governor.Governor.step", always)
+    model = net()
+    optimizer = sgd(model)
+    tuimon.watch(model, optimizer)
+    loop(model, optimizer, 4)
+    assert max(told) < burnt_s
+    extras: Extras = monitors._wiring.observer.extras
+    assert extras.governor.cost_s >= burnt_s
+    assert sum(step.cost_s for step in feed.steps[1:]) >= 4 * burnt_s
 
 
 def test_both_of_two_optimizers_are_sampled(feed: Feed, every_step: None) -> None:
