@@ -1,59 +1,23 @@
-"""What is seen of a batch: inputs, targets through the loss, place in the data."""
+"""What is seen of the inputs of a batch, and when."""
 
 from __future__ import annotations
 
 import collections
 import math
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, IterableDataset, Sampler, TensorDataset
 
 import tuimon
 from tests.train.conftest import Feed
-from tuimon.model.batches import LossSeen, TensorSummary
-from tuimon.model.records import Batch, Facts, Loss
+from tests.train.fed import Takes, batches, seen_loss, suspicious, watched
+from tuimon.model.records import Loss
 from tuimon.model.samples import Activations
-
-
-class Takes(nn.Module):
-    """A linear layer that is called in whatever way a test wants."""
-
-    def __init__(self, width: int = 4, out: int = 3) -> None:
-        super().__init__()
-        self.linear = nn.Linear(width, out)
-
-    def forward(self, *args: Any, x: torch.Tensor | None = None, **kwargs: Any) -> torch.Tensor:
-        return self.linear(args[0] if x is None else x)
-
-
-def watched(model: nn.Module) -> torch.optim.Optimizer:
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    tuimon.watch(model, optimizer)
-    return optimizer
-
-
-def batches(feed: Feed) -> list[Batch]:
-    return feed.of(Batch)
-
-
-def suspicious(feed: Feed) -> list[Batch]:
-    return [batch for batch in batches(feed) if batch.why == "suspicion"]
-
-
-def seen_loss(feed: Feed, loss: torch.Tensor, optimizer: torch.optim.Optimizer) -> LossSeen:
-    loss.backward()
-    optimizer.step()
-    (batch,) = batches(feed)
-    (seen,) = batch.losses
-    return seen
 
 
 class Pair(NamedTuple):
@@ -194,97 +158,6 @@ def test_without_a_budget_only_the_first(feed: Feed) -> None:
     assert len(batches(feed)) == 3
 
 
-# --- targets ---------------------------------------------------------------------------------
-
-
-def test_class_indices_meet_their_classes(feed: Feed) -> None:
-    model = Takes(out=6)
-    optimizer = watched(model)
-    labels = torch.tensor([1, 2, 2, 5, -100, 5])
-    loss = functional.cross_entropy(model(torch.randn(6, 4)), labels)
-    seen = seen_loss(feed, loss, optimizer)
-    assert (seen.facts.op, seen.facts.reduction) == ("NllLossBackward0", "mean")
-    assert (seen.facts.classes, seen.facts.ignore_index) == (6, -100)
-    assert seen.facts.above[0] == "LogSoftmaxBackward0"
-    assert seen.labels == [(1, 1), (2, 2), (5, 2)]
-    assert (seen.label_range, seen.ignored, seen.outside) == ([1, 5], 1, 0)
-    facts = feed.of(Facts)[-1]
-    assert facts.losses == [seen.facts]
-
-
-def test_targets_of_an_image_and_a_weighted_sum_of_losses(feed: Feed) -> None:
-    model = nn.Conv2d(3, 5, 3, padding=1)
-    optimizer = watched(model)
-    out = model(torch.randn(2, 3, 8, 8))
-    labels = torch.randint(0, 5, (2, 8, 8))
-    loss = functional.cross_entropy(out, labels, label_smoothing=0.1)
-    total = (loss + 0.3 * functional.mse_loss(out, torch.zeros_like(out))) / 4
-    total.backward()
-    optimizer.step()
-    found = {seen.facts.op: seen for seen in batches(feed)[0].losses}
-    assert found["NllLoss2DBackward0"].facts.classes == 5
-    assert found["MseLossBackward0"].facts.classes is None
-    assert found["MseLossBackward0"].spread == []
-
-
-@pytest.mark.parametrize(
-    ("function", "op"),
-    [
-        (functional.mse_loss, "MseLossBackward0"),
-        (functional.smooth_l1_loss, "SmoothL1LossBackward0"),
-        (functional.huber_loss, "HuberLossBackward0"),
-        (functional.binary_cross_entropy_with_logits, "BinaryCrossEntropyWithLogitsBackward0"),
-    ],
-)
-def test_targets_that_are_numbers(function: Any, op: str, feed: Feed) -> None:
-    model = Takes()
-    optimizer = watched(model)
-    target = torch.rand(8, 3)
-    target[2, 1] = 255.0
-    seen = seen_loss(feed, function(model(torch.randn(8, 4)), target), optimizer)
-    assert seen.facts.op == op
-    assert seen.target is not None and seen.target.high == 255.0
-    assert seen.outside == (1 if op.startswith("Binary") else None)
-
-
-def test_a_scaled_loss_is_walked_through(feed: Feed) -> None:
-    model = Takes(out=6)
-    optimizer = watched(model)
-    scaler = torch.amp.GradScaler("cpu")
-    loss = functional.cross_entropy(model(torch.randn(6, 4)), torch.arange(6)) / 4
-    scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
-    assert batches(feed)[0].losses[0].facts.classes == 6
-
-
-@pytest.mark.parametrize(
-    ("shapes", "spread"),
-    [
-        (((64, 1), (64,)), [[64, 1], [64]]),
-        (((64, 1), (64, 1)), []),
-        (((64, 3), (1,)), []),  # one target for all is nothing unusual
-    ],
-)
-def test_a_prediction_against_a_target_of_another_shape(
-    shapes: tuple[tuple[int, ...], tuple[int, ...]], spread: list[list[int]], feed: Feed
-) -> None:
-    prediction, target = shapes
-    model = Takes(out=prediction[1])
-    optimizer = watched(model)
-    with pytest.warns(UserWarning) if prediction != target else _nothing():
-        loss = functional.mse_loss(model(torch.randn(64, 4)), torch.randn(target))
-    assert seen_loss(feed, loss, optimizer).spread == spread
-
-
-class _nothing:
-    def __enter__(self) -> None: ...
-    def __exit__(self, *error: object) -> None: ...
-
-
-# --- suspicion -------------------------------------------------------------------------------
-
-
 def test_a_bad_batch_is_told_before_its_loss(feed: Feed) -> None:
     model = Takes()
     optimizer = watched(model)
@@ -392,116 +265,3 @@ def test_a_batch_whose_backward_never_comes_is_told_at_the_next(feed: Feed) -> N
     model(torch.randn(2, 4))
     (batch,) = batches(feed)
     assert (batch.step, len(batch.inputs), batch.losses) == (0, 1, [])
-
-
-# --- place in the data -----------------------------------------------------------------------
-
-
-def train_on(loader: Any, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    for x, _ in loader:
-        optimizer.zero_grad()
-        model(x).sum().backward()
-        optimizer.step()
-
-
-def places(feed: Feed) -> list[tuple[int | None, int | None]]:
-    return [(step.data_epoch, step.batch_index) for step in feed.steps]
-
-
-def table(count: int = 6) -> TensorDataset:
-    return TensorDataset(torch.randn(count, 4), torch.arange(count))
-
-
-def test_epoch_and_batch_of_every_step(feed: Feed) -> None:
-    model = Takes()
-    optimizer = watched(model)
-    loader, other = DataLoader(table(), batch_size=2, shuffle=True), DataLoader(table(), 3)
-    next(iter(loader))  # a peek is no epoch
-    for _ in range(2):
-        train_on(loader, model, optimizer)
-        model.eval()
-        for x, _ in other:
-            with torch.no_grad():
-                model(x)
-        model.train()
-    assert places(feed) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
-    assert feed.of(Facts)[-1].batches_per_epoch == 3
-    assert [batch.batches_per_epoch for batch in batches(feed)] == [3, 3, 3]
-
-
-def test_accumulated_batches(feed: Feed) -> None:
-    model = Takes()
-    optimizer = watched(model)
-    for index, (x, _) in enumerate(DataLoader(table(8), batch_size=2)):
-        model(x).sum().backward()
-        if index % 2:
-            optimizer.step()
-            optimizer.zero_grad()
-    assert places(feed) == [(0, 1), (0, 3)]
-    assert [(batch.step, batch.batch_index) for batch in batches(feed)] == [(0, 0), (1, 2)]
-
-
-def test_a_loop_that_fetches_ahead(feed: Feed) -> None:
-    model = Takes()
-    optimizer = watched(model)
-
-    def ahead() -> Iterator[Any]:
-        fetched = iter(DataLoader(table(), batch_size=2))
-        current = next(fetched)
-        for following in fetched:
-            yield current
-            current = following
-        yield current
-
-    train_on(ahead(), model, optimizer)
-    assert places(feed) == [(0, 0), (0, 1), (0, 2)]
-
-
-class Stream(IterableDataset):
-    def __iter__(self) -> Iterator[Any]:
-        return iter([(torch.randn(4), 0)] * 4)
-
-    def __len__(self) -> int:
-        raise AssertionError("asked for its length")
-
-
-class Sly(Sampler):
-    """Its length costs a random number."""
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(4))
-
-    def __len__(self) -> int:
-        raise AssertionError("asked for its length")
-
-
-@pytest.mark.parametrize(
-    "loader", [DataLoader(Stream(), batch_size=2), DataLoader(table(4), 2, sampler=Sly())]
-)
-def test_the_length_of_an_epoch_is_learnt_where_asking_runs_code(
-    loader: DataLoader, feed: Feed
-) -> None:
-    model = Takes()
-    optimizer = watched(model)
-    for _ in range(2):
-        train_on(loader, model, optimizer)
-    assert places(feed) == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert [batch.batches_per_epoch for batch in batches(feed)] == [None, None, 2]
-    assert feed.of(Facts)[-1].batches_per_epoch == 2
-
-
-def test_a_loader_that_has_ended_feeds_nothing_more(feed: Feed) -> None:
-    model = Takes()
-    optimizer = watched(model)
-    train_on(DataLoader(table(2), batch_size=2), model, optimizer)
-    train_on([(torch.randn(2, 4), None)] * 2, model, optimizer)
-    assert places(feed) == [(0, 0), (None, None), (None, None)]
-
-
-def test_without_a_loader_there_is_no_place(feed: Feed) -> None:
-    model = Takes()
-    optimizer = watched(model)
-    model(torch.randn(2, 4)).sum().backward()
-    optimizer.step()
-    assert places(feed) == [(None, None)]
-    assert isinstance(batches(feed)[0].inputs[0], TensorSummary)

@@ -121,6 +121,8 @@ class Roster:
         self.session = session
         self.layers = NO_LAYERS
         self.primary = None
+        self.loss_node = self.batches_per_epoch = None
+        self.losses = []
         self._facts = None
 
     def next_step(self) -> int:

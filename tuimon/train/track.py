@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
@@ -186,7 +186,8 @@ class Track:
         weights.conclude(suspicious)
         if suspicious and not skipped and not _is_bad(losses.last):
             observer.batches.on_bad_gradients()
-        place = Place(self.step, self.index, observer.roster.layers.table.epoch)
+        epoch = observer.roster.layers.table.epoch
+        place = Place(self.step, self.index, epoch, *observer.batches.passes.place)
         late = self._submit(place, losses, scaler)
         now_s = time.perf_counter()
         step_s = None if self._finished_s is None else now_s - self._finished_s - update.waited_s
@@ -206,7 +207,6 @@ class Track:
                 lrs=self._lrs(),
                 clip_mode=update.calls[-1].mode if update.calls else observer.clipping.mode,
                 covering=self._covering,
-                data=observer.batches.passes.place,
             )
         )
         update.calls = []
@@ -227,19 +227,8 @@ class Track:
     def keep_up(self) -> None:
         """Follow the script where its optimizer got other parameters."""
         optimizer = self.optimizer
-        if optimizer is not None and self._has_other_params(optimizer):
+        if optimizer is not None and _has_other_params(optimizer.param_groups, self._lists):
             self._observer.roster.renew_layers()
-
-    def _has_other_params(self, optimizer: Optimizer) -> bool:
-        """Whether the groups hold other parameters than those that the plan measures."""
-        groups, lists = optimizer.param_groups, self._lists
-        if len(groups) != len(lists):
-            return True
-        for group, known in zip(groups, lists, strict=True):
-            params = group["params"]
-            if len(params) != len(known) or not all(map(is_, params, known)):
-                return True
-        return False
 
     def _measure(self, divisor: float | None) -> None:
         observer = self._observer
@@ -298,6 +287,19 @@ def wrap_closure(closure: Callable[..., Any], after: Callable[[], Any]) -> Calla
         return result
 
     return watched
+
+
+def _has_other_params(
+    groups: list[dict[str, Any]], lists: Sequence[Sequence[torch.Tensor]]
+) -> bool:
+    """Whether the groups hold other parameters than those in `lists`."""
+    if len(groups) != len(lists):
+        return True
+    for group, known in zip(groups, lists, strict=True):
+        params = group["params"]
+        if len(params) != len(known) or not all(map(is_, params, known)):
+            return True
+    return False
 
 
 def _is_bad(value: float | None) -> bool:

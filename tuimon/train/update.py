@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -88,6 +89,8 @@ class Place:
     step: int
     optimizer: int
     epoch: int
+    data_epoch: int | None = None
+    batch_index: int | None = None
 
 
 def step_record(
@@ -105,12 +108,8 @@ def step_record(
     lrs: list[float | None],
     clip_mode: str,
     covering: set[tuple[int, int, int]],
-    data: tuple[int | None, int | None] = (None, None),
 ) -> Step:
     """The record of a finished update."""
-    measured = update.measured
-    norms, flags = spread(plan, measured) if measured is not None else (b"", b"")
-    gradients = measured.bad[: MAX_BAD - len(weights.bad)] if measured is not None else []
     return Step(
         step=place.step,
         time_ns=time.time_ns(),
@@ -119,7 +118,6 @@ def step_record(
         loss=losses.last,
         loss_sum=losses.total,
         backward_calls=losses.calls,
-        grad_norm=measured.total if measured is not None else None,
         grad_norm_clipped=update.clipped_norm(plan.params, covering),
         max_norm=clip.bound_of(update.calls) if update.calls else None,
         clip=clip_mode,
@@ -127,10 +125,6 @@ def step_record(
         loss_scale=scaler.host_scale if scaler is not None else None,
         found_inf=scaler.host_found_inf if scaler is not None else None,
         skipped=skipped,
-        norms=norms,
-        flags=flags,
-        bad=gradients + weights.bad,
-        bad_total=(measured.bad_total if measured is not None else 0) + weights.bad_total,
         step_s=step_s,
         data_s=times.data_s,
         forward_s=times.forward_s,
@@ -140,6 +134,21 @@ def step_record(
         late=late,
         weights_checked=weights.checked,
         bad_before=weights.bad_before,
-        data_epoch=data[0],
-        batch_index=data[1],
+        data_epoch=place.data_epoch,
+        batch_index=place.batch_index,
+        **_findings(plan, update.measured, weights),
     )
+
+
+def _findings(plan: Plan, measured: Measured | None, weights: Weights) -> dict[str, Any]:
+    """What was measured of gradients and weights, by the fields of a `Step`."""
+    if measured is None:
+        return {"bad": weights.bad, "bad_total": weights.bad_total}
+    norms, flags = spread(plan, measured)
+    return {
+        "grad_norm": measured.total,
+        "norms": norms,
+        "flags": flags,
+        "bad": measured.bad[: MAX_BAD - len(weights.bad)] + weights.bad,
+        "bad_total": measured.bad_total + weights.bad_total,
+    }
