@@ -107,8 +107,14 @@ class ForwardWatch:
         histogram: of the first output of the module that was asked for.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        guard: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda body: body,
+    ) -> None:
+        """Begin with nothing seen; `guard` keeps the failures of a body from the script."""
         self._clock = clock
+        self._guard = guard
         self._thread = get_ident()
         self._open = False
         self._handles: list[Any] = []
@@ -134,11 +140,11 @@ class ForwardWatch:
         self._step, self._drawn = step, drawn
         try:
             for name, module in chosen:
-                hook = _ForwardHook(functools.partial(self._seen, name))
+                hook = _ForwardHook(self._guard(functools.partial(self._seen, name)))
                 handle = module.register_forward_hook(hook)
                 (self._root_handles if module is root else self._handles).append(handle)
             # Also called when the forward raises.
-            end = _ForwardHook(lambda output: self._ended())
+            end = _ForwardHook(self._guard(self._ended))
             self._root_handles.append(root.register_forward_hook(end, always_call=True))
         except BaseException:
             self.take_off()
@@ -157,7 +163,7 @@ class ForwardWatch:
         """What was seen, in the order of the first call."""
         return [tally.activation(name) for name, tally in self._tallies.items() if tally.numel]
 
-    def _ended(self) -> None:
+    def _ended(self, output: Any) -> None:
         if get_ident() != self._thread:
             return
         began_s = self._clock()

@@ -6,6 +6,7 @@ device are left out, because reading them here would make it wait.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -59,6 +60,7 @@ class Extras:
         self._left_out: Counter[str] = Counter()
         self._said: set[str] = set()
         guard = observer.boundary.guard
+        self._guard = functools.partial(guard, TAP)
         self.before_forward = guard(TAP, self._before_forward)
         self.before_update = guard(TAP, self._before_update)
         self.after_update = guard(TAP, self._after_update)
@@ -105,7 +107,7 @@ class Extras:
         if torch._C._get_tracing_state() is not None:
             return
         began_s = self._clock()
-        watch = self._watches[id(root)] = ForwardWatch(self._clock)
+        watch = self._watches[id(root)] = ForwardWatch(self._clock, self._guard)
         prefix = next((p for p, model in self._observer.roster.roots() if model is root), "")
         found = leaf_modules(root, watch.left_out)
         if found:
