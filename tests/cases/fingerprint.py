@@ -4,7 +4,8 @@
 
 Digested, bit for bit: every parameter and state tensor of every optimizer that was ever made, the
 loss scale of every GradScaler, and the random streams of torch, NumPy and Python. The optimizers
-are kept alive to the end, with and without a monitor alike.
+are kept alive to the end, with and without a monitor alike. NumPy and Python start from a seed,
+so that their streams can be compared at all.
 """
 
 from __future__ import annotations
@@ -81,6 +82,8 @@ def main() -> None:
     target, script = Path(sys.argv[1]), sys.argv[2]
     sys.argv[:] = sys.argv[2:]
     sys.path[0] = str(Path(script).resolve().parent)
+    random.seed(0)
+    np.random.seed(0)
     _keep(torch.optim.Optimizer)
     _keep(torch.amp.GradScaler)
     try:
