@@ -4,8 +4,8 @@
 
 The three take turns in one process, block by block. A sample falls into few blocks, so ratios
 are those of the sums over all blocks, in CPU seconds of the training thread; the interval is
-the middle half of sums over resampled rounds. "governor" is its own estimate: the stride, what
-one sample costs, and the share of step time. Never a gate.
+the middle half of sums over resampled rounds. "governor" is its own estimate, in wall time: the
+stride, what one sample costs, and the share of step time. Never a gate.
 """
 
 from __future__ import annotations
@@ -94,10 +94,12 @@ def main() -> None:
                 f"{middle:.3f} {low:.3f}–{high:.3f}"
                 for middle, low, high in (ratio(rows, *pair) for pair in pairs)
             ]
-            cost, share = governor.cost_s or 0.0, governor.share_frac or 0.0
+            sample = (governor.cost_s or 0.0) / (governor.step_s or 1.0)
+            settled, share = sample / (governor.stride or 1), governor.share_frac or 0.0
             print(
                 f"{name:6} {bare * 1e3:8.3f} {ratios[0]:>19} {ratios[1]:>19} {ratios[2]:>19}"
-                f"  1/{governor.stride}, {cost * 1e3:.2f} ms each, {share:.2%} of {0.005:.1%}",
+                f"  1/{governor.stride}, a sample is {sample:.2f} of a step,"
+                f" {settled:.2%} settled, {share:.2%} with the first ones",
                 flush=True,
             )
 

@@ -54,6 +54,11 @@ class Governor:
         return self._cost_s
 
     @property
+    def step_s(self) -> float | None:
+        """Moving average of a step without samples; None before the first."""
+        return self._step_s
+
+    @property
     def share_frac(self) -> float | None:
         """What the samples of the newest steps cost as a share of step time."""
         if self._step_s is None or self._cost_s is None or not self._window_steps:
