@@ -20,7 +20,7 @@ from tuimon.train import track as tracks
 from tuimon.train.account import ClipCall
 from tuimon.train.boundary import Boundary
 from tuimon.train.late import LateStats
-from tuimon.train.taps import loss
+from tuimon.train.taps import clipping, loss
 from tuimon.train.track import Track
 
 plain = by(lambda model: torch.optim.Adam(model.parameters(), lr=0.01))
@@ -131,7 +131,8 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitors, "_wiring", None)
     monkeypatch.setattr(loss, "_read", lambda tensor: (None, tensor.detach()))
     monkeypatch.setattr(clip, "called", called)
-    monkeypatch.setattr(tracks, "host_number", lambda x: None if torch.is_tensor(x) else x)
+    for module in (tracks, clipping):
+        monkeypatch.setattr(module, "host_number", lambda x: None if torch.is_tensor(x) else x)
     monkeypatch.setattr(tracks.census, "is_due", lambda step: False)
 
 
