@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.train.conftest import Feed
@@ -26,6 +27,8 @@ class Collectives(TorchDispatchMode):
         self.seen: list[str] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if DTensor in types:  # what it does inside is what counts
+            return NotImplemented
         if "c10d" in func.name():
             self.seen.append(func.name())
         return func(*args, **(kwargs or {}))
