@@ -6,4 +6,5 @@ set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 sh "$root/tools/setup.sh" torch,dev
 cd "$root"
-exec .venv/bin/python -m pytest "$@"
+# One worker a core; a file stays on one worker, because its tests share processes.
+exec .venv/bin/python -m pytest -n auto --dist loadfile "$@"
