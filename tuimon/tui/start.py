@@ -74,6 +74,9 @@ def watch(
 ) -> int:
     """The live view of a session; closes it. Returns the exit code."""
     look = _look(os.environ, glyphs)
+    # A shell that exports them tells the size it once had; the terminal knows the present one.
+    for stale in ("COLUMNS", "LINES"):
+        os.environ.pop(stale, None)
     from tuimon.tui.app import TuimonApp, ViewerOptions
 
     options = ViewerOptions(
