@@ -7,6 +7,7 @@ after `tuimon:` and says what happened, where, and what to do next.
 from __future__ import annotations
 
 EXIT_OK = 0
+EXIT_DEFECT = 1  # of the viewer itself
 EXIT_USAGE = 2
 EXIT_NO_RUN = 3
 EXIT_REFUSED = 4

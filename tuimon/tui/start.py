@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tuimon.errors import EXIT_OK, UsageError
+from tuimon.errors import EXIT_DEFECT, EXIT_OK, UsageError
 from tuimon.tui.glyphs import SETS, set_for
 from tuimon.tui.once import render_once
 from tuimon.tui.theme import Look, colours_for
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tuimon.tui.bridge import RunSession
 
 ONCE_WAIT_S = 2.0  # `once` takes a frame when the history has been read, or after this long
-EXIT_FAILED = 1
 AUTO = "auto"
 _HINT = "`tuimon attach --once` prints one frame as text"
 
@@ -146,4 +145,4 @@ def _report(failure: BaseException) -> int:
     )
     if os.environ.get("TUIMON_DEBUG"):
         traceback.print_exception(failure)
-    return EXIT_FAILED
+    return EXIT_DEFECT
