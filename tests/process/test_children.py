@@ -77,6 +77,9 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+def tell(*words):  # one write a line: the ranks share their output
+    os.write(1, (' '.join(map(str, words)) + '\\n').encode())
+
 class Collectives(TorchDispatchMode):
     count = 0
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -99,7 +102,7 @@ for step in range(4):
 sharded = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))
 for layer in (sharded[0], sharded[2], sharded):
     fully_shard(layer)
-print('empty', rank, sum(p.to_local().numel() == 0 for p in sharded.parameters()), flush=True)
+tell('empty', rank, sum(p.to_local().numel() == 0 for p in sharded.parameters()))
 optimizer = torch.optim.SGD(sharded.parameters(), lr=0.1)
 from tuimon.train import monitor
 for step in range(4):
@@ -113,7 +116,7 @@ for step in range(4):
         else:
             nn.utils.clip_grad_norm_(sharded.parameters(), 1e-3)
             optimizer.step()
-    print('collectives', seen.count, flush=True)
+    tell('collectives', seen.count)
 dist.destroy_process_group()
 """
 
