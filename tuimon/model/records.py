@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tuimon.model.autopsy import Autopsy
 from tuimon.model.batches import LossFacts, LossSeen, TensorSummary
 from tuimon.model.samples import Activations, Governor, Histogram, ParameterSamples
 from tuimon.model.wire import Record as Record
@@ -345,4 +346,5 @@ AnyRecord = (
     | Activations
     | Histogram
     | Batch
+    | Autopsy
 )
