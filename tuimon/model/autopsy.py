@@ -31,6 +31,7 @@ class TensorNote(msgspec.Struct, frozen=True, array_like=True):
         name: what it is where that is known: "head.weight", "batch[0]", "argument 1"; else "".
         minimum, maximum: over the finite elements; None where there are none.
         nan, posinf, neginf: exact counts.
+        zeros: exact zeros; None where they were not counted.
     """
 
     name: str
@@ -42,6 +43,7 @@ class TensorNote(msgspec.Struct, frozen=True, array_like=True):
     posinf: int = 0
     neginf: int = 0
     numel: int = 0
+    zeros: int | None = None
 
 
 class OpSite(msgspec.Struct, frozen=True, array_like=True):
@@ -116,6 +118,10 @@ class Autopsy(Record, frozen=True, array_like=True, tag=21):
         bad_at_scale_1: whether it is bad without the loss scale too; None when not tried.
         notes: limits of this examination, in sentences for a person.
         duration_s: what it took.
+        upstream: in the backward phase names of autograd nodes between `first` and the loss, the
+            nearest to `first` first, at most `MAX_PATH`: "WhereBackward0" tells that a branch was
+            not selected.
+        recorded_loss, rerun_loss: what the step showed, and what its re-run gave.
     """
 
     step: int
@@ -134,3 +140,6 @@ class Autopsy(Record, frozen=True, array_like=True, tag=21):
     bad_at_scale_1: bool | None = None
     notes: list[str] = []
     duration_s: float = 0.0
+    upstream: list[str] = []
+    recorded_loss: float | None = None
+    rerun_loss: float | None = None
