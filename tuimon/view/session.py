@@ -13,12 +13,13 @@ from dataclasses import replace
 from tuimon.errors import IncompatibleVersion, NoSuchRun, Refused, TuimonError
 from tuimon.feed import registry
 from tuimon.feed.registry import RunInfo
+from tuimon.feed.tail import Clock
 from tuimon.model.commands import AnyCommand
 from tuimon.model.records import CommandState
 from tuimon.model.text import plain
 from tuimon.view.frame import OTHER_VERSION, WAITING, Exit, Frame
 from tuimon.view.late_start import apply_history
-from tuimon.view.source import Clock, Source, hello_of, open_source
+from tuimon.view.source import Source, hello_of, open_source
 from tuimon.view.staleness import Signs, fresh_readings, judge
 from tuimon.view.store import RunState, Standing
 

@@ -8,35 +8,26 @@ from __future__ import annotations
 
 import os
 import queue
-import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
-from tuimon.errors import IncompatibleVersion, NoSuchRun, Refused, TuimonError
-from tuimon.feed import channel, registry
-from tuimon.feed.codec import decode
+from tuimon.errors import IncompatibleVersion, Refused, TuimonError
+from tuimon.feed import channel
 from tuimon.feed.history import History, read_history
-from tuimon.feed.registry import RunInfo
-from tuimon.feed.ring import RingReader
+from tuimon.feed.registry import ExitInfo, RunInfo
+from tuimon.feed.tail import DRAINED_AFTER, Clock, Pulse, RingTail
 from tuimon.model.commands import AnyCommand, Request
 from tuimon.model.records import RUNNING, STATE_NAMES, AnyRecord, CommandState, Hello
 from tuimon.view.frame import Exit
 from tuimon.view.ledger import SENT
 
 ANSWER_S = 5.0  # the training's control thread answers at once unless the process is stopped
-ALIVE_EVERY_S = 0.25
-EXIT_EVERY_S = 0.5
 SCRIBE_SHARE = 8  # an eighth of a poll may go to the scribe's ring: it writes once a second
-DRAINED_AFTER = RingReader.TORN_AFTER + 1  # looks at a torn record before it is believed
-
-Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -52,6 +43,9 @@ class SourceStatus:
         exit: how the run ended, where somebody wrote it down.
         problem: why the run cannot be read at all, as one sentence.
         lost: records that did not arrive, by reason.
+        deleted: the run folder is gone from the disk; what was open stays readable.
+        link: why there is no connection to the run's host at the moment, as half a sentence.
+        link_lost_for_s: for how long there has been none.
     """
 
     connected: bool = False
@@ -62,6 +56,9 @@ class SourceStatus:
     exit: Exit | None = None
     problem: str = ""
     lost: dict[str, int] = field(default_factory=dict)
+    deleted: bool = False
+    link: str = ""
+    link_lost_for_s: float = 0.0
 
 
 class Source(Protocol):
@@ -94,88 +91,15 @@ class CommandingSource(Source, Protocol):
         ...
 
 
-class RingTail:
-    """One ring, read from wherever it begins, across replacements of its file."""
-
-    def __init__(self, path: Path, from_sequence: int | None) -> None:
-        self._path = path
-        self._from_sequence = from_sequence
-        self._reader: RingReader | None = None
-        self._lost: dict[str, int] = {}
-        self.empty_reads = 0  # in a row
-
-    @property
-    def reader(self) -> RingReader | None:
-        return self._reader
-
-    @property
-    def lost(self) -> dict[str, int]:
-        """Records that were written and never seen or not understood, by reason."""
-        total = dict(self._lost)
-        for reason, count in (self._reader.lost if self._reader else {}).items():
-            total[reason] = total.get(reason, 0) + count
-        return total
-
-    def read(self, max_records: int, max_s: float) -> list[AnyRecord]:
-        """New records; none while there is no file.
-
-        Raises:
-            IncompatibleVersion: another version of tuimon writes this ring.
-        """
-        if self._reader is None and not self._connect():
-            return []
-        assert self._reader is not None
-        payloads = self._reader.read(max_records, max_s)
-        self.empty_reads = 0 if payloads else self.empty_reads + 1
-        if not payloads and self._is_replaced():
-            self.close()
-            self._from_sequence = None  # another writer counts anew
-            self.empty_reads = 0
-        return self._decoded(payloads)
-
-    def close(self) -> None:
-        if self._reader is not None:
-            self._lost = self.lost
-            self._reader.close()
-            self._reader = None
-
-    def _connect(self) -> bool:
-        try:
-            self._reader = RingReader(self._path, self._from_sequence)
-        except NoSuchRun:
-            return False
-        return True
-
-    def _is_replaced(self) -> bool:
-        assert self._reader is not None
-        try:
-            return self._path.stat().st_ino != self._reader.inode
-        except OSError:
-            return False  # deleted: what is mapped stays readable
-
-    def _decoded(self, payloads: list[bytes]) -> list[AnyRecord]:
-        records: list[AnyRecord] = []
-        for payload in payloads:
-            try:
-                records.append(decode(payload))
-            except (msgspec.DecodeError, ValueError):
-                self._lost["undecodable"] = self._lost.get("undecodable", 0) + 1
-        return records
-
-
 class RingSource:
     """A run on this host: its history file, the trainer's ring and the scribe's ring. Read-only."""
 
     def __init__(self, info: RunInfo, *, clock: Clock = time.monotonic) -> None:
         self.info = info
-        self._clock = clock
         self._trainer: RingTail | None = None
         self._scribe: RingTail | None = None
         self._problem = ""
-        self._alive = True
-        self._alive_at_s = -ALIVE_EVERY_S
-        self._exit = _exit_of(info)
-        self._exit_at_s = -EXIT_EVERY_S
+        self._pulse = Pulse(info, clock)
 
     def open(self) -> History | None:
         """Read the thinned history; the rings are opened when they are there."""
@@ -203,10 +127,11 @@ class RingSource:
 
     def status(self) -> SourceStatus:
         """Liveness by pid and start time; the exit as the scribe wrote it down."""
-        alive = self._is_alive()
+        alive = self._pulse.is_alive(self._look_again)
+        ended = exit_of(self._pulse.exit)
         reader = self._trainer.reader if self._trainer else None
         if reader is None or self._trainer is None:
-            return SourceStatus(alive=alive, exit=self._exit, problem=self._problem)
+            return SourceStatus(alive=alive, exit=ended, problem=self._problem)
         header = reader.status()
         looks = 1 if alive else DRAINED_AFTER
         return SourceStatus(
@@ -215,9 +140,10 @@ class RingSource:
             word=STATE_NAMES.get(header.state, STATE_NAMES[RUNNING]),
             changed_s=header.changed_ns / 1e9,
             caught_up=self._trainer.empty_reads >= looks,
-            exit=self._exit,
+            exit=ended,
             problem=self._problem,
             lost=self._lost(),
+            deleted=self._pulse.is_deleted,
         )
 
     def close(self) -> None:
@@ -232,24 +158,10 @@ class RingSource:
             lost[f"scribe ring: {reason}"] = count
         return lost
 
-    def _is_alive(self) -> bool:
-        now_s = self._clock()
-        if self._alive and now_s - self._alive_at_s >= ALIVE_EVERY_S:
-            self._alive_at_s = now_s
-            elsewhere = self.info.host != socket.gethostname()
-            self._alive = elsewhere or registry.is_alive(self.info)
-            if not self._alive and self._trainer is not None:
-                self._trainer.empty_reads = 0  # its last words may have come after the last look
-        if not self._alive and self._exit is None and now_s - self._exit_at_s >= EXIT_EVERY_S:
-            self._exit_at_s = now_s
-            self._exit = self._read_exit()
-        return self._alive
-
-    def _read_exit(self) -> Exit | None:
-        try:
-            return _exit_of(registry.load(self.info.path))
-        except TuimonError:
-            return None
+    def _look_again(self) -> None:
+        """Its last words may have come after the last look."""
+        if self._trainer is not None:
+            self._trainer.empty_reads = 0
 
 
 class CommandingRingSource(RingSource):
@@ -270,7 +182,7 @@ class CommandingRingSource(RingSource):
     def send(self, command: AnyCommand) -> CommandState:
         """Queue a command; any thread may call. Raises nothing: refusals come by `poll`."""
         request = Request(uuid.uuid4().hex, self._by, command, time.time())
-        state = _state_of(request, SENT)
+        state = state_of(request, SENT)
         self._answers.put(state)
         with self._starting:
             if self._thread is None:
@@ -297,7 +209,7 @@ class CommandingRingSource(RingSource):
             try:
                 answer = channel.ask(self.info.control, request, ANSWER_S)
             except (TuimonError, OSError, msgspec.MsgspecError) as error:
-                answer = _state_of(request, "refused", str(error))
+                answer = state_of(request, "refused", str(error))
             self._answers.put(answer)
 
 
@@ -328,11 +240,13 @@ def hello_of(info: RunInfo) -> Hello:
     )
 
 
-def _exit_of(info: RunInfo) -> Exit | None:
-    return None if info.exit is None else Exit(info.exit.kind, info.exit.code, info.exit.detail)
+def exit_of(info: ExitInfo | None) -> Exit | None:
+    """How a run ended, in the terms of a viewer."""
+    return None if info is None else Exit(info.kind, info.code, info.detail)
 
 
-def _state_of(request: Request, state: str, reason: str = "") -> CommandState:
+def state_of(request: Request, state: str, reason: str = "") -> CommandState:
+    """A stage of a request's life, as this viewer sees it."""
     return CommandState(
         id=request.id,
         command=request.command.title,

@@ -1,0 +1,158 @@
+"""Following a run on this host: its rings across replacements of their files, and its life.
+
+Reads only; belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from tuimon.errors import NoSuchRun, TuimonError
+from tuimon.feed import registry
+from tuimon.feed.codec import decode
+from tuimon.feed.registry import ExitInfo, RunInfo
+from tuimon.feed.ring import RingReader
+from tuimon.model.records import AnyRecord
+
+ALIVE_EVERY_S = 0.25
+EXIT_EVERY_S = 0.5
+DRAINED_AFTER = RingReader.TORN_AFTER + 1  # looks at a torn record before it is believed
+
+Clock = Callable[[], float]
+
+
+class RingTail:
+    """One ring, read from wherever it begins, across replacements of its file.
+
+    Attributes:
+        empty_reads: reads in a row that found nothing.
+        last_sequence, inode: of the newest record that was read, and of the file it lay in.
+    """
+
+    def __init__(self, path: Path, from_sequence: int | None, *, inode: int = 0) -> None:
+        """Start behind record `from_sequence`; where `inode` is given, only if the file has it."""
+        self._path = path
+        self._from_sequence = from_sequence
+        self._expected_inode = inode
+        self._reader: RingReader | None = None
+        self._lost: dict[str, int] = {}
+        self.empty_reads = 0
+        self.last_sequence = from_sequence or 0
+        self.inode = inode
+
+    @property
+    def reader(self) -> RingReader | None:
+        return self._reader
+
+    @property
+    def lost(self) -> dict[str, int]:
+        """Records that were written and never seen or not understood, by reason."""
+        total = dict(self._lost)
+        for reason, count in (self._reader.lost if self._reader else {}).items():
+            total[reason] = total.get(reason, 0) + count
+        return total
+
+    def payloads(self, max_records: int, max_s: float) -> list[bytes]:
+        """New records as they lie in the ring; none while there is no file.
+
+        Raises:
+            IncompatibleVersion: another version of tuimon writes this ring.
+        """
+        if self._reader is None and not self._connect():
+            return []
+        assert self._reader is not None
+        payloads = self._reader.read(max_records, max_s)
+        self.last_sequence = self._reader.last_sequence
+        self.empty_reads = 0 if payloads else self.empty_reads + 1
+        if not payloads and self._is_replaced():
+            self.close()
+            self._from_sequence = None  # another writer counts anew
+            self.empty_reads = 0
+        return payloads
+
+    def read(self, max_records: int, max_s: float) -> list[AnyRecord]:
+        """New records; those that do not decode are counted as lost.
+
+        Raises:
+            IncompatibleVersion: another version of tuimon writes this ring.
+        """
+        return decoded(self.payloads(max_records, max_s), self._lost)
+
+    def close(self) -> None:
+        """Unmap. Safe to call twice."""
+        if self._reader is not None:
+            self._lost = self.lost
+            self._reader.close()
+            self._reader = None
+
+    def _connect(self) -> bool:
+        try:
+            if self._expected_inode and self._path.stat().st_ino != self._expected_inode:
+                self._from_sequence = None
+            self._expected_inode = 0
+            self._reader = RingReader(self._path, self._from_sequence)
+        except (NoSuchRun, FileNotFoundError):
+            return False
+        self.inode = self._reader.inode
+        return True
+
+    def _is_replaced(self) -> bool:
+        assert self._reader is not None
+        try:
+            return self._path.stat().st_ino != self._reader.inode
+        except OSError:
+            return False  # deleted: what is mapped stays readable
+
+
+def decoded(payloads: list[bytes], lost: dict[str, int]) -> list[AnyRecord]:
+    """The records in `payloads`; what does not decode is counted in `lost`."""
+    records: list[AnyRecord] = []
+    for payload in payloads:
+        try:
+            records.append(decode(payload))
+        except (msgspec.DecodeError, ValueError):
+            lost["undecodable"] = lost.get("undecodable", 0) + 1
+    return records
+
+
+class Pulse:
+    """Whether the processes of a run exist, how it ended, and whether its folder is still there.
+
+    Asks the system a few times a second at most.
+    """
+
+    def __init__(self, info: RunInfo, clock: Clock = time.monotonic) -> None:
+        self._info = info
+        self._clock = clock
+        self._alive = True
+        self._alive_at_s = -ALIVE_EVERY_S
+        self._exit_at_s = -EXIT_EVERY_S
+        self.exit: ExitInfo | None = info.exit
+        self.is_deleted = False
+
+    def is_alive(self, on_death: Callable[[], None]) -> bool:
+        """Liveness by pid and start time; `on_death` is called once, when it has just ended."""
+        now_s = self._clock()
+        if now_s - self._alive_at_s >= ALIVE_EVERY_S:
+            self._alive_at_s = now_s
+            self.is_deleted = not self._info.ring().exists()
+            if self._alive:
+                elsewhere = self._info.host != socket.gethostname()
+                self._alive = elsewhere or registry.is_alive(self._info)
+                if not self._alive:
+                    on_death()
+        if not self._alive and self.exit is None and now_s - self._exit_at_s >= EXIT_EVERY_S:
+            self._exit_at_s = now_s
+            self.exit = self._read_exit()
+        return self._alive
+
+    def _read_exit(self) -> ExitInfo | None:
+        try:
+            return registry.load(self._info.path).exit
+        except TuimonError:
+            return None
