@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import msgspec
 
+from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict
 from tuimon.model.autopsy import Autopsy
 from tuimon.model.batches import LossFacts, LossSeen, TensorSummary
+from tuimon.model.crash import Crash
 from tuimon.model.samples import Activations, Governor, Histogram, ParameterSamples
 from tuimon.model.wire import Record as Record
 
@@ -347,4 +349,8 @@ AnyRecord = (
     | Histogram
     | Batch
     | Autopsy
+    | Crash
+    | AmpSkip
+    | AmpCalls
+    | AmpVerdict
 )
