@@ -12,9 +12,10 @@ from tuimon.diagnose.detectors import (
     NonFiniteLoss,
     NonFiniteState,
 )
+from tuimon.diagnose.evidence import Evidence, Rule
 from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.incidents import Detector
-from tuimon.diagnose.rules import RULES, Evidence, Rule
+from tuimon.diagnose.rules import RULES
 from tuimon.model.causes import SEVERITIES
 from tuimon.model.records import AnyRecord, Event, Facts, Symptom
 

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from tuimon.diagnose.engine import Engine
+from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.findings import Finding, Remedy, Where
 from tuimon.diagnose.outcome import outcome
 from tuimon.diagnose.report import RunFacts, build_report, write_report
-from tuimon.diagnose.rules import Evidence
 from tuimon.model.records import NAN, CommandState, Goodbye, Record, Step, Symptom
 
 BAD = Step(1, 0, loss=math.nan, grad_norm=math.nan, flags=bytes([NAN]))

@@ -5,29 +5,9 @@ A rule reads `Evidence` and answers with findings; it keeps no state and may abs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from tuimon.diagnose.evidence import Rule
+from tuimon.diagnose.rules.derivatives import Derivatives
+from tuimon.diagnose.rules.leaves import Leaves, Updates
+from tuimon.diagnose.rules.operations import Operations
 
-from tuimon.diagnose.findings import Finding
-from tuimon.model.records import Facts, Symptom
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """Everything a rule may reason from."""
-
-    symptoms: Sequence[Symptom]
-    facts: Facts | None
-    amp_verdict: str
-
-
-class Rule(Protocol):
-    """Concludes causes from evidence."""
-
-    def conclude(self, evidence: Evidence) -> Iterable[Finding]:
-        """Findings in the order of their weight; none when the evidence does not carry any."""
-        ...
-
-
-RULES: tuple[Rule, ...] = ()
+RULES: tuple[Rule, ...] = (Operations(), Derivatives(), Leaves(), Updates())

@@ -1,0 +1,172 @@
+"""From the first bad operation to its cause: what an operation was given decides, not its name."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuimon.diagnose.evidence import Evidence
+from tuimon.diagnose.rules import RULES
+from tuimon.model.autopsy import (
+    BACKWARD,
+    FORWARD,
+    LEAF,
+    NOT_REPRODUCED,
+    OPERATION,
+    OPTIMIZER,
+    Autopsy,
+    OpSite,
+    PoisonedLeaf,
+    TensorNote,
+)
+from tuimon.model.causes import CAUSES
+from tuimon.model.explained import EXPLAINED
+from tuimon.model.records import Symptom
+
+
+def note(
+    low: float | None = 0.5,
+    high: float | None = 2.0,
+    dtype: str = "float32",
+    numel: int = 8,
+    name: str = "",
+    **counts: int,
+) -> TensorNote:
+    return TensorNote(name, [numel], dtype, low, high, numel=numel, **counts)
+
+
+def nan(dtype: str = "float32", numel: int = 8) -> TensorNote:
+    return TensorNote("", [numel], dtype, None, None, nan=1, numel=numel)
+
+
+def inf(dtype: str = "float32") -> TensorNote:
+    return TensorNote("", [8], dtype, 0.0, 1.0, posinf=1, numel=8)
+
+
+def examined(
+    op: str,
+    inputs: list[TensorNote],
+    output: TensorNote,
+    *,
+    phase: str = FORWARD,
+    node: str = "",
+    step: int = 5,
+    **rest: object,
+) -> Autopsy:
+    site = OpSite(
+        op, phase, "head", inputs=inputs, outputs=[output], node=node, line=7, file="t.py"
+    )
+    return Autopsy(step=step, time_ns=0, verdict=OPERATION, first=site, **rest)
+
+
+def causes(*autopsies: Autopsy) -> list[str]:
+    symptoms = [Symptom("non-finite-loss", 5, 0, "critical", "")]
+    evidence = Evidence(symptoms, None, "none", autopsies)
+    found = [finding for rule in RULES for finding in rule.conclude(evidence)]
+    assert all(finding.remedy.text and finding.evidence for finding in found)
+    return [f.cause for f in sorted(found, key=lambda f: f.confidence, reverse=True)]
+
+
+FORWARD_CASES = [
+    ("log-zero", "aten::log", [note(0.0, 1.0, zeros=1)], inf()),
+    ("log-zero", "aten::log1p", [note(-1.0, 1.0)], inf()),
+    ("domain-error", "aten::log", [note(-0.5, 1.0)], nan()),
+    ("domain-error", "aten::pow", [note(-0.1, 1.0)], nan()),
+    ("domain-error", "aten::acos", [note(-1.0, 1.0001)], nan()),
+    ("domain-error", "aten::sqrt", [note(-1e-9, 1.0)], nan()),
+    ("div-zero", "aten::rsqrt", [note(0.0, 1.0)], inf()),
+    ("div-zero", "aten::pow", [note(0.0, 2.0)], inf()),
+    ("div-zero", "aten::div", [note(), note(0.0, 1.0, zeros=2)], nan()),
+    ("div-zero", "aten::std", [note(numel=1)], nan(numel=1)),
+    ("div-zero", "aten::var", [note(numel=6)], nan(numel=6)),
+    ("empty-reduction", "aten::mean", [note(None, None, numel=0)], nan(numel=1)),
+    ("empty-reduction", "aten::nll_loss_forward", [note(-5.0, 0.0)], nan()),
+    ("masked-softmax", "aten::_softmax", [note(neginf=8)], nan()),
+    ("exp-overflow", "aten::exp", [note(-3.0, 95.0)], inf()),
+    ("zero-times-inf", "aten::mul", [note(0.0, 1.0), note(-3.0, 0.0, neginf=2)], nan()),
+    ("fp16-overflow", "aten::mul", [note(0, 300, "float16")] * 2, inf("float16")),
+    ("fp16-overflow", "aten::_to_copy", [note(-7e4, 1.0)], inf("float16")),
+    ("eps-underflow", "aten::div", [note(0, 1, "float16", zeros=1)] * 2, nan("float16")),
+    ("data-degenerate", "aten::_ctc_loss", [note()], inf()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cause", "op", "inputs", "output"), FORWARD_CASES)
+def test_what_an_operation_was_given_names_the_cause(cause, op, inputs, output):
+    assert causes(examined(op, inputs, output))[0] == cause
+
+
+def test_a_batch_beyond_float16_is_named_too():
+    batch = note(-7e4, 1.0, name="batch[0]")
+    found = causes(examined("aten::_to_copy", [batch], inf("float16")))
+    assert found == ["fp16-overflow", "data-scale"]
+
+
+BACKWARD_CASES = [
+    ("sqrt-norm-zero", "SqrtBackward0", ["SumBackward1", "MeanBackward0"]),
+    ("sqrt-norm-zero", "PowBackward0", []),
+    ("where-trap", "SqrtBackward0", ["WhereBackward0"]),
+    ("where-trap", "ExpBackward0", ["SubBackward0", "WhereBackward0"]),
+    ("where-trap", "DivBackward0", ["MulBackward0", "MaskedFillBackward0"]),
+    ("div-zero", "DivBackward0", []),
+    ("log-zero", "LogBackward0", []),
+    ("domain-error", "AcosBackward0", []),
+    ("custom-backward", "GateFnBackward", ["WhereBackward0"]),
+]
+
+
+@pytest.mark.parametrize(("cause", "node", "upstream"), BACKWARD_CASES)
+def test_a_derivative_names_the_cause(cause, node, upstream):
+    autopsy = examined("aten::div", [note()], nan(), phase=BACKWARD, node=node, upstream=upstream)
+    assert causes(autopsy)[0] == cause
+
+
+def leaf(kind: str, step: int = 5, **counts: int) -> Autopsy:
+    tensor = TensorNote("it", [8], "float32", 0.0, 1.0, numel=8, **counts)
+    return Autopsy(step, 0, verdict=LEAF, leaves=[PoisonedLeaf(kind, tensor, [3])])
+
+
+def test_poisoned_leaves():
+    assert causes(leaf("batch", nan=1)) == ["data-nonfinite"]
+    assert causes(leaf("target", nan=1)) == ["data-nonfinite"]
+    assert causes(leaf("target", neginf=1)) == ["data-degenerate", "data-nonfinite"]
+    assert causes(leaf("parameter", step=0, nan=8)) == ["uninit-weights"]
+    assert causes(leaf("parameter", nan=8)) == []  # poisoned by an earlier step: not the cause
+    assert causes(leaf("buffer", nan=8)) == ["norm-state"]
+
+
+def test_the_guilty_sample_stands_in_the_finding():
+    evidence = Evidence([], None, "none", [leaf("batch", nan=1)])
+    [finding] = [f for rule in RULES for f in rule.conclude(evidence)]
+    assert (finding.where.sample, finding.where.param) == (3, None)
+
+
+def test_an_update_that_divides_by_an_epsilon_of_zero():
+    inputs = [note(dtype="float16", name="0.weight"), note(0.0, 0.0, "float16", zeros=8)]
+    autopsy = examined("aten::addcdiv_", inputs, nan("float16"), phase=OPTIMIZER, optimizer="Adam")
+    assert causes(autopsy) == ["eps-underflow"]
+
+
+HEALTHY_OPERANDS = [
+    ("aten::mul", [note(1e30, 1e30), note(1e30, 1e30)], inf()),  # float32: growth, not the op
+    ("aten::mse_loss", [note(0, 1e25), note()], inf()),
+    ("aten::addmm", [note(), note(0, 1e30), note(0, 1e30)], inf()),
+    ("my::op", [note()], nan()),
+]
+
+
+@pytest.mark.parametrize(("op", "inputs", "output"), HEALTHY_OPERANDS)
+def test_an_operation_that_merely_overflowed_is_not_accused(op, inputs, output):
+    assert causes(examined(op, inputs, output)) == []
+
+
+def test_what_was_not_reproduced_accuses_nothing():
+    good = examined("aten::log", [note(0.0, 1.0, zeros=1)], inf())
+    autopsy = Autopsy(5, 0, verdict=NOT_REPRODUCED, first=good.first)
+    assert causes(autopsy) == []
+
+
+def test_every_cause_is_explained():
+    assert set(EXPLAINED) == set(CAUSES)
+    for slug, entry in EXPLAINED.items():
+        assert entry.title and entry.what and entry.remedy, slug
+        compile(entry.code, slug, "exec") if "..." not in entry.code else None

@@ -1,0 +1,94 @@
+"""Causes that lie in the derivative of an operation: the loss is finite, a gradient is not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tuimon.diagnose.evidence import Evidence
+from tuimon.diagnose.findings import Finding
+from tuimon.diagnose.rules.concluding import described, from_autopsy
+from tuimon.diagnose.rules.operations import Look, Verdict, look_at
+from tuimon.model.autopsy import BACKWARD, OPERATION, Autopsy
+
+NEAR = 8  # nodes towards the loss within which a selection can have shut a branch out
+_NODE = re.compile(r"(.*?)Backward(\d*)")
+_SELECTIONS = ("Where", "MaskedFill", "MaskedSelect", "MaskedScatter", "Index", "IndexPut")
+_OF_TORCH = ("CheckpointFunction", "CompiledFunction", "Generated")  # not the user's own functions
+
+# What is infinite in the derivative, with the cause it has where nothing was selected.
+_DERIVATIVES = {
+    "Sqrt": ("sqrt-norm-zero", 0.95, "the derivative of a square root is infinite at 0"),
+    "Norm": ("sqrt-norm-zero", 0.9, "the derivative of a norm is not defined at 0"),
+    "LinalgVectorNorm": ("sqrt-norm-zero", 0.9, "the derivative of a norm is not defined at 0"),
+    "Pow": ("sqrt-norm-zero", 0.85, "a power below 1 has an infinite derivative at 0"),
+    "Cdist": ("sqrt-norm-zero", 0.8, "the derivative of a distance is not defined at 0"),
+    "Std": ("sqrt-norm-zero", 0.8, "the derivative of a spread is not defined at 0"),
+    "Div": ("div-zero", 0.85, "the derivative of a quotient divides by the divisor once more"),
+    "Reciprocal": ("div-zero", 0.9, "the derivative of 1/x is infinite at 0"),
+    "Rsqrt": ("div-zero", 0.9, "the derivative of 1/sqrt(x) is infinite at 0"),
+    "Log": ("log-zero", 0.85, "the derivative of a logarithm is infinite at 0"),
+    "Acos": ("domain-error", 0.85, "the derivative of acos is infinite at -1 and 1"),
+    "Asin": ("domain-error", 0.85, "the derivative of asin is infinite at -1 and 1"),
+    "Atanh": ("domain-error", 0.85, "the derivative of atanh is infinite at -1 and 1"),
+    "Acosh": ("domain-error", 0.85, "the derivative of acosh is infinite at 1"),
+    "Atan2": ("sqrt-norm-zero", 0.7, "the derivative of atan2 is not defined at the origin"),
+    "Exp": ("exp-overflow", 0.7, "exp had overflowed, and its derivative with it"),
+    "Mul": ("zero-times-inf", 0.6, "a gradient of 0 met an infinity of the forward"),
+}
+_SAME = {
+    "Log2": "Log", "Log10": "Log", "Log1P": "Log", "Xlogy": "Log", "Expm1": "Exp", "Exp2": "Exp",
+    "Sinh": "Exp", "Cosh": "Exp", "Var": "Std", "StdMean": "Std", "VarMean": "Std", "Dist": "Norm",
+    "EuclideanDist": "Cdist", "PairwiseDistance": "Norm", "Hypot": "Norm", "Arccos": "Acos",
+    "TrueDivide": "Div", "FloatPower": "Pow",
+}  # fmt: skip
+
+
+class Derivatives:
+    """Reads the first bad operation of each autopsy that found one in a backward."""
+
+    def conclude(self, evidence: Evidence) -> Iterator[Finding]:
+        for autopsy in evidence.autopsies:
+            site = autopsy.first
+            if site is None or autopsy.verdict != OPERATION or site.phase != BACKWARD:
+                continue
+            operands = "; ".join(described(note) for note in site.inputs)
+            for verdict in judge(look_at(autopsy, site)):
+                yield from_autopsy(
+                    verdict.cause,
+                    autopsy,
+                    evidence.symptoms,
+                    confidence=verdict.confidence,
+                    evidence=[verdict.reason, f"{site.op} in {site.node} received {operands}"],
+                )
+
+
+def judge(look: Look) -> Iterator[Verdict]:
+    """The causes that a node of the backward shows."""
+    found = _NODE.match(look.site.node)
+    name, number = (found[1], found[2]) if found else ("", "")
+    if found and not number and not name.startswith(_OF_TORCH):
+        reason = f"{name}.backward gave a non-finite gradient from finite ones"
+        yield Verdict("custom-backward", 0.93, reason)
+        return
+    known = _DERIVATIVES.get(_SAME.get(name.removesuffix("Scalar"), name.removesuffix("Scalar")))
+    selection = _selection(look.autopsy)
+    if known is None:
+        if look.is_half and look.gives_inf:
+            yield Verdict("fp16-overflow", 0.85, "a gradient is beyond 65504, the end of float16")
+        return
+    cause, confidence, reason = known
+    if selection:
+        shut_out = f"{selection} shut the branch out and gave it a gradient of 0; {reason}"
+        yield Verdict("where-trap", 0.95, shut_out)
+        confidence = min(confidence, 0.6)
+    yield Verdict(cause, confidence, reason)
+
+
+def _selection(autopsy: Autopsy) -> str:
+    """The nearest operation towards the loss that selects elements."""
+    for node in autopsy.upstream[:NEAR]:
+        found = _NODE.match(node)
+        if found and found[1].startswith(_SELECTIONS[:4]):
+            return node
+    return ""

@@ -1,0 +1,84 @@
+"""Causes of tensors that were not finite before an operation touched them, and of bad updates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuimon.diagnose.evidence import Evidence
+from tuimon.diagnose.findings import Finding
+from tuimon.diagnose.rules.concluding import described, from_autopsy
+from tuimon.diagnose.rules.operations import Verdict, has_zero, look_at
+from tuimon.model.autopsy import LEAF, OPERATION, OPTIMIZER, Autopsy, PoisonedLeaf
+
+_DIVIDING = ("div", "addcdiv", "reciprocal", "rsqrt")
+
+
+class Leaves:
+    """Reads autopsies that found a poisoned leaf: data, parameter or buffer."""
+
+    def conclude(self, evidence: Evidence) -> Iterator[Finding]:
+        for autopsy in evidence.autopsies:
+            if autopsy.verdict != LEAF or not autopsy.leaves:
+                continue
+            leaf = autopsy.leaves[0]
+            for verdict in _judge_leaf(autopsy, leaf):
+                sample = leaf.samples[0] if leaf.samples else None
+                named = leaf.kind in ("parameter", "buffer")
+                yield from_autopsy(
+                    verdict.cause,
+                    autopsy,
+                    evidence.symptoms,
+                    confidence=verdict.confidence,
+                    evidence=[verdict.reason, *(described(each.tensor) for each in autopsy.leaves)],
+                    param=leaf.tensor.name if named else None,
+                    sample=sample if leaf.kind in ("batch", "target") else None,
+                )
+
+
+class Updates:
+    """Reads autopsies whose first bad operation lies in the optimizer."""
+
+    def conclude(self, evidence: Evidence) -> Iterator[Finding]:
+        for autopsy in evidence.autopsies:
+            site = autopsy.first
+            if site is None or autopsy.verdict != OPERATION or site.phase != OPTIMIZER:
+                continue
+            look = look_at(autopsy, site)
+            half = any(note.dtype in ("float16", "bfloat16") for note in site.inputs)
+            by_zero = has_zero(site.inputs[-1] if site.inputs else None)
+            if look.op in _DIVIDING and (half or by_zero):
+                cause = "eps-underflow"
+                dtype = site.inputs[-1].dtype
+                reason = (
+                    f"{autopsy.optimizer or 'the optimizer'} divided by 0: its state is {dtype}, "
+                    "and so is the epsilon that should guard the division"
+                )
+                confidence = 0.95 if half else 0.7
+            else:
+                cause, confidence = "lr-too-high", 0.6
+                reason = "the update itself is beyond the range of the weights"
+            yield from_autopsy(
+                cause,
+                autopsy,
+                evidence.symptoms,
+                confidence=confidence,
+                evidence=[reason, *(described(note) for note in site.inputs)],
+            )
+
+
+def _judge_leaf(autopsy: Autopsy, leaf: PoisonedLeaf) -> Iterator[Verdict]:
+    tensor = leaf.tensor
+    if leaf.kind in ("parameter", "buffer", "optimizer-state") and autopsy.step == 0:
+        reason = f"{leaf.kind} {tensor.name} is not finite before the first update"
+        yield Verdict("uninit-weights", 0.95, reason)
+    elif leaf.kind == "buffer":
+        yield Verdict("norm-state", 0.8, f"buffer {tensor.name} is not finite, its inputs are")
+    elif leaf.kind in ("batch", "target", "constant"):
+        where = "input" if leaf.kind == "batch" else leaf.kind
+        rows = f", samples {', '.join(map(str, leaf.samples))}" if leaf.samples else ""
+        reason = f"the {where} {tensor.name} is not finite before any layer has seen it{rows}"
+        computed = leaf.kind != "batch" and not tensor.nan
+        if computed:
+            why = "an infinity without any NaN is mostly computed: a logarithm or quotient of 0"
+            yield Verdict("data-degenerate", 0.75, why)
+        yield Verdict("data-nonfinite", 0.7 if computed else 0.95, reason)

@@ -1,0 +1,279 @@
+"""Causes that the first bad operation of a forward shows by what it was given and what it gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tuimon.diagnose.evidence import Evidence
+from tuimon.diagnose.findings import Finding
+from tuimon.diagnose.rules.concluding import described, from_autopsy
+from tuimon.model.autopsy import FORWARD, OPERATION, Autopsy, OpSite, TensorNote
+from tuimon.model.units import number
+
+FLOAT16_MAX = 65504.0  # IEEE 754 binary16
+_EXP_LIMIT_FLOAT16 = 11.09  # ln(65504)
+_EXP_LIMIT_FLOAT32 = 88.73  # ln(3.4e38)
+
+
+@dataclass(frozen=True)
+class Look:
+    """One operation as the judges below see it.
+
+    Attributes:
+        op: aten name without namespace, leading and trailing underscores: "log", "softmax".
+    """
+
+    op: str
+    site: OpSite
+    autopsy: Autopsy
+
+    @property
+    def first(self) -> TensorNote | None:
+        """The first operand."""
+        return self.site.inputs[0] if self.site.inputs else None
+
+    @property
+    def gives_nan(self) -> bool:
+        return any(note.nan for note in self.site.outputs)
+
+    @property
+    def gives_inf(self) -> bool:
+        return any(note.posinf or note.neginf for note in self.site.outputs)
+
+    @property
+    def is_half(self) -> bool:
+        """Whether it computed in float16."""
+        return any(note.dtype == "float16" for note in self.site.outputs)
+
+    @property
+    def takes_inf(self) -> bool:
+        """Whether an intended infinity was among its operands."""
+        return any(note.posinf or note.neginf for note in self.site.inputs)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A cause that a judge sees, with its reason."""
+
+    cause: str
+    confidence: float
+    reason: str
+
+
+Judge = Callable[[Look], Iterator[Verdict]]
+
+
+def look_at(autopsy: Autopsy, site: OpSite) -> Look:
+    """What judges need of an operation."""
+    name = site.op.rpartition("::")[2].removeprefix("_foreach_").removeprefix("_fused_")
+    return Look(name.strip("_"), site, autopsy)
+
+
+class Operations:
+    """Reads the first bad operation of each autopsy that found one in a forward."""
+
+    def conclude(self, evidence: Evidence) -> Iterator[Finding]:
+        for autopsy in evidence.autopsies:
+            site = autopsy.first
+            if site is None or autopsy.verdict != OPERATION or site.phase != FORWARD:
+                continue
+            look = look_at(autopsy, site)
+            judge = JUDGES.get(look.op, _overflow)
+            operands = "; ".join(described(note) for note in site.inputs)
+            for verdict in judge(look):
+                yield from_autopsy(
+                    verdict.cause,
+                    autopsy,
+                    evidence.symptoms,
+                    confidence=verdict.confidence,
+                    evidence=[verdict.reason, f"{site.op} received {operands}"],
+                )
+
+
+def has_zero(note: TensorNote | None) -> bool:
+    """Whether it holds an exact 0, or may hold one where zeros were not counted."""
+    if note is None or note.minimum is None or note.maximum is None:
+        return False
+    if note.zeros is not None:
+        return note.zeros > 0
+    return note.minimum == 0 or note.maximum == 0 or note.minimum < 0 < note.maximum
+
+
+def _logarithm(look: Look) -> Iterator[Verdict]:
+    note = look.first
+    if note is None or note.minimum is None:
+        return
+    edge = -1.0 if look.op == "log1p" else 0.0
+    if note.minimum < edge:
+        yield Verdict(
+            "domain-error",
+            0.93,
+            f"{look.op} received {number(note.minimum)}, outside its domain",
+        )
+    elif note.minimum == edge or look.op == "logit":
+        yield Verdict("log-zero", 0.96, f"{look.op} received an argument of exactly {edge:g}")
+        yield from _from_data(look)
+
+
+def _from_data(look: Look) -> Iterator[Verdict]:
+    """The operand came with the data: the sample is to blame rather than the model."""
+    if any(note.name.startswith(("batch", "target")) for note in look.site.inputs):
+        yield Verdict("data-degenerate", 0.6, "the argument came with the data, not from the model")
+
+
+def _domain(low: float, high: float) -> Judge:
+    def judge(look: Look) -> Iterator[Verdict]:
+        note = look.first
+        if note is None or note.minimum is None or note.maximum is None:
+            return
+        if note.minimum < low or note.maximum > high:
+            worst = note.minimum if note.minimum < low else note.maximum
+            reason = f"{look.op} received {number(worst)}, outside [{low:g}, {high:g}]"
+            yield Verdict("domain-error", 0.95, reason)
+        elif look.op == "rsqrt" and has_zero(note):
+            yield Verdict("div-zero", 0.93, "rsqrt received an exact 0")
+        else:
+            yield Verdict("domain-error", 0.7, f"{look.op} is infinite at the edge of its domain")
+
+    return judge
+
+
+def _power(look: Look) -> Iterator[Verdict]:
+    base = look.first
+    if base is None or base.minimum is None or base.maximum is None:
+        return
+    if look.gives_nan and base.minimum < 0:
+        reason = f"a power with a fractional exponent received {number(base.minimum)}"
+        yield Verdict("domain-error", 0.95, reason)
+    elif look.gives_inf and has_zero(base) and max(abs(base.minimum), base.maximum) < 1e9:
+        yield Verdict("div-zero", 0.9, "a power with a negative exponent received an exact 0")
+    else:
+        yield from _overflow(look)
+
+
+def _division(look: Look) -> Iterator[Verdict]:
+    inputs = look.site.inputs
+    divisor = inputs[-1] if len(inputs) > 1 or look.op == "reciprocal" else None
+    if divisor is None:
+        yield Verdict("div-zero", 0.85, "divided by a number that is 0 or not finite")
+    elif has_zero(divisor):
+        yield Verdict("div-zero", 0.93, f"divided by an exact 0 in {described(divisor)}")
+        if divisor.dtype == "float16":
+            reason = "the divisor is float16, where every epsilon below 6e-8 is 0"
+            yield Verdict("eps-underflow", 0.94 if divisor.zeros else 0.6, reason)
+        yield from _from_data(look)
+    elif look.is_half:
+        yield from _overflow(look)
+    else:
+        yield Verdict("div-zero", 0.5, f"the quotient by {described(divisor)} is out of range")
+
+
+def _spread(look: Look) -> Iterator[Verdict]:
+    note = look.first
+    if note is None or not look.gives_nan:
+        yield from _overflow(look)
+        return
+    slices = max(1, max((each.numel for each in look.site.outputs), default=1))
+    if note.numel <= slices:
+        yield Verdict("div-zero", 0.96, f"{look.op} was taken of a single element: n - 1 is 0")
+
+
+def _normalisation(look: Look) -> Iterator[Verdict]:
+    if look.gives_nan and not look.takes_inf:
+        reason = f"{look.op} divided by a spread of 0"
+        yield Verdict("eps-underflow" if look.is_half else "div-zero", 0.7, reason)
+
+
+def _mean(look: Look) -> Iterator[Verdict]:
+    note = look.first
+    if note is not None and note.numel == 0:
+        yield Verdict("empty-reduction", 0.96, f"{look.op} was taken of no element at all")
+    else:
+        yield from _overflow(look)
+
+
+def _class_loss(look: Look) -> Iterator[Verdict]:
+    if look.gives_nan and not look.takes_inf:
+        reason = "no target of the batch counts: all of them are ignored"
+        yield Verdict("empty-reduction", 0.95, reason)
+    elif look.gives_inf and look.takes_inf:
+        reason = "the target class has probability 0: its logit is masked or underflowed"
+        yield Verdict("log-zero", 0.6, reason)
+
+
+def _softmax(look: Look) -> Iterator[Verdict]:
+    if look.gives_nan and (look.autopsy.constants or any(n.neginf for n in look.site.inputs)):
+        yield Verdict("masked-softmax", 0.95, "one row holds nothing but -Inf")
+
+
+def _exponential(look: Look) -> Iterator[Verdict]:
+    note = look.first
+    if note is None or note.maximum is None or not look.gives_inf:
+        return
+    size = max(abs(note.minimum or 0.0), abs(note.maximum))
+    if look.is_half:
+        fits = size < _EXP_LIMIT_FLOAT32
+        reason = f"{look.op} received {number(size)}; float16 ends at {_EXP_LIMIT_FLOAT16}"
+        yield Verdict("exp-overflow", 0.85, reason)
+        yield Verdict("fp16-overflow", 0.8 if fits else 0.5, reason)
+    else:
+        reason = f"{look.op} received {number(size)}; {note.dtype} overflows near 88.7"
+        yield Verdict("exp-overflow", 0.96, reason)
+
+
+def _product(look: Look) -> Iterator[Verdict]:
+    if look.gives_nan and look.takes_inf:
+        yield Verdict("zero-times-inf", 0.95, "a factor of 0 met an infinity")
+    else:
+        yield from _overflow(look)
+
+
+def _difference(look: Look) -> Iterator[Verdict]:
+    if look.gives_nan and look.takes_inf:
+        masked = bool(look.autopsy.constants)
+        reason = "an infinity was taken from an infinity"
+        yield Verdict("masked-softmax" if masked else "zero-times-inf", 0.6, reason)
+    else:
+        yield from _overflow(look)
+
+
+def _alignment(look: Look) -> Iterator[Verdict]:
+    if look.gives_inf:
+        reason = "no alignment exists: a target is longer than its input allows"
+        yield Verdict("data-degenerate", 0.9, reason)
+
+
+def _overflow(look: Look) -> Iterator[Verdict]:
+    """Finite operands, an infinite result: out of the range of float16."""
+    if not (look.is_half and look.gives_inf) or look.takes_inf:
+        return
+    sizes = [max(abs(note.minimum or 0.0), abs(note.maximum or 0.0)) for note in look.site.inputs]
+    largest = max(sizes, default=0.0)
+    reason = f"the result is beyond {FLOAT16_MAX:g}, the end of float16"
+    if look.op == "to_copy" and largest > FLOAT16_MAX:
+        reason = f"{number(largest)} was turned into float16, which ends at {FLOAT16_MAX:g}"
+        if any(note.name.startswith("batch") for note in look.site.inputs):
+            yield Verdict("data-scale", 0.85, f"the batch reaches {number(largest)}")
+    yield Verdict("fp16-overflow", 0.93, reason)
+
+
+JUDGES: dict[str, Judge] = {
+    **dict.fromkeys(("log", "log2", "log10", "log1p", "logit"), _logarithm),
+    **dict.fromkeys(("sqrt", "rsqrt"), _domain(0.0, float("inf"))),
+    **dict.fromkeys(("acos", "asin", "arccos", "arcsin", "atanh", "erfinv"), _domain(-1.0, 1.0)),
+    **dict.fromkeys(("acosh", "arccosh"), _domain(1.0, float("inf"))),
+    **dict.fromkeys(("pow", "float_power"), _power),
+    **dict.fromkeys(("div", "true_divide", "reciprocal", "fmod", "remainder"), _division),
+    **dict.fromkeys(("std", "var", "std_mean", "var_mean"), _spread),
+    **dict.fromkeys(
+        ("native_layer_norm", "native_batch_norm", "native_group_norm"), _normalisation
+    ),
+    **dict.fromkeys(("mean", "nanmean", "median"), _mean),
+    **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward", "cross_entropy_loss"), _class_loss),
+    **dict.fromkeys(("softmax", "log_softmax", "safe_softmax", "logsumexp"), _softmax),
+    **dict.fromkeys(("exp", "exp2", "expm1", "sinh", "cosh"), _exponential),
+    **dict.fromkeys(("mul", "mm", "bmm", "addmm", "baddbmm", "matmul"), _product),
+    **dict.fromkeys(("sub", "add", "rsub"), _difference),
+    **dict.fromkeys(("ctc_loss", "cudnn_ctc_loss"), _alignment),
+}
