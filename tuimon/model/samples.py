@@ -39,6 +39,7 @@ class ParameterSample(msgspec.Struct, frozen=True, array_like=True):
         weight_norm: L2 norm before the update, over the elements that were compared.
         update_ratio: L2 norm of the update divided by `weight_norm`; None without an update.
         compared: how many elements were compared, evenly spread over the parameter.
+        changed_frac: share of those that the update changed at all; None without an update.
     """
 
     name: str
@@ -47,6 +48,7 @@ class ParameterSample(msgspec.Struct, frozen=True, array_like=True):
     weight_norm: float | None = None
     update_ratio: float | None = None
     compared: int = 0
+    changed_frac: float | None = None
 
 
 class ParameterSamples(Record, frozen=True, array_like=True, tag=31):
@@ -68,6 +70,11 @@ class Activation(msgspec.Struct, frozen=True, array_like=True):
         zero_frac: share of exact zeros among the elements that were counted, evenly spread.
         headroom: largest finite number of the dtype divided by `absmax`; None for an absmax of 0.
         dtype: of the outputs, the first one where they differ.
+        kind: class of the module.
+        one_frac: share of magnitudes of exactly 1 among the elements that were counted; None
+            where `absmax` is not 1.
+        silent_frac: share of units that are exactly zero in every sample that was counted; None
+            where an output has no units or too few samples.
     """
 
     module: str
@@ -79,6 +86,9 @@ class Activation(msgspec.Struct, frozen=True, array_like=True):
     zero_frac: float | None = None
     headroom: float | None = None
     dtype: str = ""
+    kind: str = ""
+    one_frac: float | None = None
+    silent_frac: float | None = None
 
 
 class Activations(Record, frozen=True, array_like=True, tag=32):

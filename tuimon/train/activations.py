@@ -20,8 +20,16 @@ import torch
 from torch import nn
 
 from tuimon.model.samples import Activation, Histogram
+from tuimon.model.text import plain
 from tuimon.train.leaves import leaves_of
-from tuimon.train.spectrum import MAX_COUNTED, absmax_of, evenly, histogram_of, zeros_in
+from tuimon.train.spectrum import (
+    MAX_COUNTED,
+    absmax_of,
+    evenly,
+    histogram_of,
+    silent_units,
+    zeros_in,
+)
 from tuimon.train.stats import measurable
 
 MAX_OUTPUTS = 16  # tensors of one output that are looked at, of nested containers too
@@ -41,6 +49,9 @@ class _Tally:
     absmax: float = 0.0
     zeros: int = 0
     counted: int = 0
+    ones: int = 0
+    kind: str = ""
+    silent: torch.Tensor | None = None
     dtype: torch.dtype | None = None
 
     def add(self, values: torch.Tensor, dtype: torch.dtype) -> None:
@@ -60,7 +71,18 @@ class _Tally:
         part = evenly(values, MAX_COUNTED)
         if part is not None:
             self.counted += part.numel()
-            self.zeros += zeros_in(part)
+            zeros = zeros_in(part)
+            self.zeros += zeros
+            if absmax == 1.0:
+                self.ones += int(torch.count_nonzero(part.abs() == 1.0))
+            self._count_silent(values, zeros)
+
+    def _count_silent(self, values: torch.Tensor, zeros: int) -> None:
+        """Units without any output so far; a shape that changes from call to call has no units."""
+        silent = silent_units(values, bool(zeros))
+        if silent is None or (self.silent is not None and self.silent.shape != silent.shape):
+            return
+        self.silent = silent if self.silent is None else self.silent & silent
 
     def activation(self, module: str) -> Activation:
         """What is published about it."""
@@ -77,6 +99,9 @@ class _Tally:
             zero_frac=self.zeros / self.counted if self.counted else None,
             headroom=headroom,
             dtype=str(self.dtype).removeprefix("torch."),
+            kind=self.kind,
+            one_frac=self.ones / self.counted if self.counted and self.absmax == 1.0 else None,
+            silent_frac=None if self.silent is None else float(self.silent.double().mean()),
         )
 
 
@@ -120,6 +145,7 @@ class ForwardWatch:
         self._handles: list[Any] = []
         self._root_handles: list[Any] = []
         self._tallies: dict[str, _Tally] = {}
+        self._kinds: dict[str, str] = {}
         self._drawn = ""
         self._step = 0
         self.left_out: Counter[str] = Counter()
@@ -140,6 +166,7 @@ class ForwardWatch:
         self._step, self._drawn = step, drawn
         try:
             for name, module in chosen:
+                self._kinds[name] = plain(type(module).__name__, 60)
                 hook = _ForwardHook(self._guard(functools.partial(self._seen, name)))
                 handle = module.register_forward_hook(hook)
                 (self._root_handles if module is root else self._handles).append(handle)
@@ -199,7 +226,7 @@ class ForwardWatch:
         if torch._C._len_torch_dispatch_stack() > 0:
             self.left_out["inside a dispatch mode"] += 1
             return
-        tally = self._tallies.setdefault(name, _Tally())
+        tally = self._tallies.setdefault(name, _Tally(kind=self._kinds.get(name, "")))
         tally.calls += 1
         found, left_out = leaves_of((output,), {}, MAX_OUTPUTS)
         if left_out:

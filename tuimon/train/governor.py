@@ -13,7 +13,9 @@ TRIAL_STRIDE = 16  # the longest stride between those
 LONGEST_STRIDE = 1000  # a sample every so many steps, whatever it costs: nothing starves for ever
 FORCED_GAP = 50  # a suspicion forces no sample within so many steps of the last forced one
 
-REST_S = 0.25  # samples follow each other no faster, however cheap: nobody reads faster
+# Samples follow each other no faster, however cheap: nobody reads faster. In a young run they may,
+# as long as each comes after twice as many steps as the one before: a short run has samples too.
+REST_S = 0.25
 
 _SMOOTH_COST = 0.3  # a new cost's weight in the moving average: a handful of samples settle it
 _SMOOTH_STEP = 0.05  # a new step time's weight, once that many are known
@@ -28,7 +30,7 @@ class Governor:
     Attributes:
         budget_frac: share of step time that samples may cost; 0 switches them off.
         longest: the longest stride.
-        rest_s: samples follow each other no faster than this.
+        rest_s: samples follow each other no faster than this, but for those of a young run.
         stride: steps from the last sample to the next one; None when there are none.
     """
 
@@ -41,6 +43,7 @@ class Governor:
         self.stride: int | None = None if budget_frac <= 0 else TRIAL_STRIDE
         self._until_next = FIRST_SAMPLE
         self._samples = 0
+        self._steps = 0
         self._since_forced = FORCED_GAP
         self._suspicious = False
         self._step_s: float | None = None
@@ -81,6 +84,7 @@ class Governor:
             return False
         if step_s is not None:
             self._learn_step(step_s)
+        self._steps += 1
         self._until_next -= 1
         self._since_forced += 1
         fresh = suspicious and not self._suspicious and self._since_forced >= FORCED_GAP
@@ -108,8 +112,12 @@ class Governor:
         if self._samples < TRIALS:
             wanted = min(wanted, TRIAL_STRIDE)
         if self._step_s:
-            wanted = max(wanted, math.ceil(self.rest_s / self._step_s))
+            wanted = max(wanted, min(math.ceil(self.rest_s / self._step_s), self._young()))
         self._plan(wanted)
+
+    def _young(self) -> int:
+        """Steps to the next sample that a young run may have, whatever the time."""
+        return TRIAL_STRIDE if self._samples < TRIALS else max(TRIAL_STRIDE, self._steps)
 
     def rest(self) -> None:
         """There was nothing to sample; the next try comes as late as it may."""

@@ -16,6 +16,8 @@ from tuimon.model.samples import HISTOGRAM_BINS, HISTOGRAM_LOW, Histogram
 
 MAX_COUNTED = 1 << 16  # elements of a histogram: some 0.2 ms, and a share is right within 0.4 %
 
+MIN_SAMPLES = 8  # a healthy unit is off for half of them: for all of 8 it is by chance 1 in 256
+
 # Unsigned integer of the same width, bits of the mantissa, bits of the exponent.
 _LAYOUTS: dict[torch.dtype, tuple[type[np.unsignedinteger], int, int]] = {
     torch.float32: (np.uint32, 23, 8),
@@ -77,6 +79,31 @@ def norms_of(tensors: Sequence[torch.Tensor]) -> list[float]:
 def zeros_in(part: torch.Tensor) -> int:
     """How many elements are exactly zero."""
     return part.numel() - int(torch.count_nonzero(part))
+
+
+def silent_units(values: torch.Tensor, has_zeros: bool) -> torch.Tensor | None:
+    """Which units are exactly zero in every sample: True for each along the unit's dimension.
+
+    Units lie along the last dimension, those of an image (4 dimensions and more) along the second.
+
+    Args:
+        values: outputs of one module, samples first.
+        has_zeros: False where no element is zero.
+
+    Returns:
+        None where the output has no units, or too few samples to call one silent.
+    """
+    if values.dim() < 2 or not values.numel():
+        return None
+    unit = 1 if values.dim() > 3 else values.dim() - 1
+    units = values.shape[unit]
+    rows = MAX_COUNTED // max(1, values.numel() // values.shape[0])
+    part = values[: max(1, rows)]
+    if part.numel() // units < MIN_SAMPLES or part.numel() > MAX_COUNTED:
+        return None
+    if not has_zeros:
+        return torch.zeros(units, dtype=torch.bool)
+    return torch.amax(part.abs(), [axis for axis in range(values.dim()) if axis != unit]) == 0
 
 
 def histogram_of(

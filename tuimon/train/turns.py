@@ -15,7 +15,7 @@ import torch
 from tuimon.model.samples import Histogram, ParameterSample
 from tuimon.train import clip
 from tuimon.train.account import ClipCall
-from tuimon.train.spectrum import absmax_of, evenly, histogram_of, norms_of
+from tuimon.train.spectrum import absmax_of, evenly, histogram_of, norms_of, zeros_in
 from tuimon.train.stats import Plan, measurable
 
 MAX_TENSORS = 128  # parameters of one sample
@@ -113,12 +113,13 @@ class Turns:
             if look.before is not None and (now := _comparable(weights, look.before)) is not None
         ]
         norms = dict(zip((id(b) for b, _ in pairs), norms_of([b for b, _ in pairs]), strict=True))
-        moved: dict[int, float] = {}
+        moved: dict[int, tuple[float, float]] = {}
         if updated and pairs:
             for old, new in pairs:
                 old.sub_(new)
             lengths = norms_of([old for old, _ in pairs])
-            moved = dict(zip((id(old) for old, _ in pairs), lengths, strict=True))
+            for (old, _), length in zip(pairs, lengths, strict=True):
+                moved[id(old)] = length, 1.0 - zeros_in(old) / max(1, old.numel())
         items = [
             _sample(look, weights, norms, moved) for look, weights in zip(looks, after, strict=True)
         ]
@@ -219,10 +220,10 @@ def _sample(
     look: _Look,
     weights: torch.Tensor | None,
     norms: dict[int, float],
-    moved: dict[int, float],
+    moved: dict[int, tuple[float, float]],
 ) -> ParameterSample:
     norm = norms.get(id(look.before))
-    length = moved.get(id(look.before))
+    length, changed_frac = moved.get(id(look.before), (None, None))
     return ParameterSample(
         name=look.name,
         grad_absmax=look.grad_absmax,
@@ -230,4 +231,5 @@ def _sample(
         weight_norm=norm,
         update_ratio=length / norm if length is not None and norm else None,
         compared=0 if look.before is None else look.before.numel(),
+        changed_frac=changed_frac,
     )

@@ -186,3 +186,10 @@ def test_unknown_and_absurd_step_times_are_survived() -> None:
     governor.sampled(0.0)
     governor.sampled(0.002)
     assert governor.stride is not None and 1 <= governor.stride <= LONGEST_STRIDE
+
+
+def test_a_short_run_of_quick_steps_has_samples_too() -> None:
+    loop = Loop(lambda _: 0.001, lambda _: 1e-7, Governor(BUDGET)).run(1200)
+    assert loop.sampled[:5] == [2, 18, 34, 68, 136]
+    gaps = [b - a for a, b in itertools.pairwise(loop.sampled)]
+    assert max(gaps) in (249, 250), "later ones rest as long as a reader looks"
