@@ -6,12 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from tuimon.diagnose.amp import AmpLedger
 from tuimon.diagnose.batches import BatchRemarks
-from tuimon.diagnose.detectors import (
-    ExceptionRaised,
-    NonFiniteGradient,
-    NonFiniteLoss,
-    NonFiniteState,
-)
+from tuimon.diagnose.detectors import default_detectors
 from tuimon.diagnose.evidence import Evidence, Rule
 from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.incidents import Detector
@@ -20,16 +15,6 @@ from tuimon.model.causes import SEVERITIES
 from tuimon.model.records import AnyRecord, Event, Facts, Symptom
 
 MAX_SYMPTOMS = 200  # more describe the same trouble again
-
-
-def default_detectors(rank: int) -> list[Detector]:
-    """Every detector there is, but for the AMP ledger, which the engine owns."""
-    return [
-        NonFiniteLoss(rank),
-        NonFiniteGradient(rank),
-        NonFiniteState(rank),
-        ExceptionRaised(rank),
-    ]
 
 
 class Engine:

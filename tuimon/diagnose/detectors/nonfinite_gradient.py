@@ -1,0 +1,73 @@
+"""Gradients that are not finite, and norms of gradients that single precision cannot hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuimon.diagnose.batches import NewestBatches
+from tuimon.diagnose.gradients import bits_in_words, describe_flags, describe_tensors
+from tuimon.diagnose.incidents import Detector, Incident
+from tuimon.diagnose.updates import Update, Updates
+from tuimon.model.records import NON_FINITE, NORM_OVERFLOW, AnyRecord, LayerTable, Symptom
+
+
+class NonFiniteGradient(Detector):
+    """A gradient with NaN or Inf, and a gradient norm that float32 cannot hold.
+
+    Critical when the update was made; a warning when it was left out; only a remark when a
+    GradScaler left it out, which is how it finds its scale.
+    """
+
+    def __init__(self, rank: int = 0) -> None:
+        self._rank = rank
+        self._updates = Updates()
+        self._batches = NewestBatches()
+        self._names: list[str] = []
+        self._incidents: dict[tuple[str, int], Incident] = {}
+
+    def see(self, record: AnyRecord) -> Iterator[Symptom]:
+        self._batches.see(record)
+        if isinstance(record, LayerTable):
+            self._names = record.names
+        for update in self._updates.see(record):
+            yield from self._judge(update)
+
+    def close(self) -> Iterator[Symptom]:
+        for update in self._updates.close():
+            yield from self._judge(update)
+
+    def unrecovered(self) -> Iterator[str]:
+        for (kind, _), incident in self._incidents.items():
+            if incident.is_critical and not incident.is_calm:
+                yield kind
+
+    def _judge(self, update: Update) -> Iterator[Symptom]:
+        if update.bits is None:
+            return
+        gradient = self._incident("non-finite-gradient", update)
+        norm = self._incident("explosion", update)
+        if update.bits & NON_FINITE:
+            severity = "critical"
+            if update.skipped:
+                severity = "warning" if update.scale is None else "info"
+            if gradient.worsens(severity):
+                note = self._batches.note(update.step, update.optimizer)
+                detail = f"{self._gradient_in_words(update)}; {update.fate}{note}"
+                yield Symptom("non-finite-gradient", update.step, self._rank, severity, detail)
+            return
+        gradient.calm()
+        if not update.bits & NORM_OVERFLOW:
+            norm.calm()
+        elif norm.worsens("warning"):
+            where = describe_flags(update.flags, self._names, NORM_OVERFLOW)
+            detail = f"every gradient is finite, but its norm overflows float32 {where}".rstrip()
+            yield Symptom("explosion", update.step, self._rank, "warning", detail)
+
+    def _incident(self, kind: str, update: Update) -> Incident:
+        return self._incidents.setdefault((kind, update.optimizer), Incident())
+
+    def _gradient_in_words(self, update: Update) -> str:
+        what = bits_in_words(update.bits or 0)
+        where = describe_flags(update.flags, self._names)
+        exact = describe_tensors(t for t in update.bad if t.what == "gradient")
+        return f"gradient has {what} {where or exact}".rstrip()
