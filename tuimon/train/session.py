@@ -73,6 +73,7 @@ class Session:
         self._lost_said = 0
         self._publish_failed = False
         self._at_finish: list[Callable[[], None]] = []
+        self.look_at_crash: Callable[[BaseException], Record] | None = None
 
     @property
     def watched(self) -> bool:
@@ -153,6 +154,15 @@ class Session:
     def before_finish(self, action: Callable[[], None]) -> None:
         """Register what must be published before the run ends."""
         self._at_finish.append(action)
+
+    def crashed(self, error: BaseException) -> None:
+        """Publish what an uncaught exception tells, while its frames still live. Never raises."""
+        look = self.look_at_crash
+        if look is None or not self.watched or isinstance(error, KeyboardInterrupt):
+            return
+        self.look_at_crash = None  # once; and it must not hold on to the training
+        with contextlib.suppress(Exception):
+            self.publish(look(error))
 
     def finish(self, kind: str, *, code: int | None = None, detail: str = "") -> None:
         """Say goodbye and close everything; the first call wins. Never raises."""
@@ -329,4 +339,5 @@ def _finish_at_exit(session: Session) -> None:
     elif isinstance(error, Stop):
         session.finish("stopped", detail=str(error))
     else:
+        session.crashed(error)
         session.finish("exception", detail=f"{type(error).__name__}: {error}")

@@ -98,6 +98,8 @@ class Watching:
     def script_raised(self, error: BaseException) -> None:
         """Note how the script ends, and see to it that the traceback shows only its own frames."""
         self._kind, self._code, self._detail = how_it_ended(error)
+        if self._kind == "exception" and self._session is not None:
+            self._session.crashed(error)
         if isinstance(_interruption(error), Stop):
             say(f"{self._detail}; exit status {self._code}")
         if isinstance(error, Stop):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from tuimon.train.crash import look_at_crash
 from tuimon.train.layers import alive
 from tuimon.train.observer import Observer
 from tuimon.train.session import Session
@@ -53,6 +55,7 @@ class Wiring:
         if self._tied is not session:
             self._tied = session
             session.before_finish(observer.flush)
+            session.look_at_crash = partial(look_at_crash, observer=observer)
         session.listen(observer.controls.on_request)
         self._install()
 
