@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
 
 from tuimon.diagnose.incidents import MAX_WAITING, PRIMARY, Detector
-from tuimon.model.records import AnyRecord, DeviceStats, Step, Symptom
+from tuimon.model.amp import BY_TABLE, FP16_MAX, AmpCalls, AmpSkip, AmpVerdict, add_skip
+from tuimon.model.records import (
+    NON_FINITE,
+    AnyRecord,
+    DeviceStats,
+    LayerTable,
+    Step,
+    Symptom,
+    loss_of,
+)
+from tuimon.model.samples import Activations, ParameterSamples
 from tuimon.model.units import number
 
 NONE, CALIBRATING, HEALTHY, COLLAPSING = "none", "calibrating", "healthy", "collapsing"
@@ -19,6 +34,35 @@ SKIPS_BELOW_USEFUL = 3
 SKIPS_FROM_START = 24
 # Once the scale is known, these many halvings mean that gradients grew 4096-fold at a stroke.
 SKIPS_ONCE_CALIBRATED = 12
+# A loss that is not finite before it is scaled fits no scale; a row this long is no single batch.
+SKIPS_WITH_BAD_LOSS = 3
+# Gradients that were there at the first scale and are exactly 0 at one 4096 times smaller, in so
+# many updates in a row, fell below the smallest number of half precision (2^-24).
+STARVED_AFTER = 10
+STARVED_FALL = 2.0**12
+# Below the smallest normal number of single precision the scaler's own 1 / scale overflows.
+SMALLEST_SCALE = 2.0**-126
+MAX_HEADROOMS = 4096  # names whose newest sample is kept
+
+
+@dataclass(frozen=True)
+class Headroom:
+    """How far the largest magnitude lies below the largest number of half precision.
+
+    Attributes:
+        name: of the parameter or module.
+        absmax: largest magnitude, with the loss scale where a gradient has one.
+        step: of the sample.
+    """
+
+    name: str
+    absmax: float
+    step: int
+
+    @property
+    def factor(self) -> float:
+        """How many times larger it could be; infinite where all is 0."""
+        return FP16_MAX / self.absmax if self.absmax > 0 else math.inf
 
 
 class AmpLedger(Detector):
@@ -28,71 +72,196 @@ class AmpLedger(Detector):
         scale_first, scale_last: loss scale of the first and the newest attempted update.
         attempted, skipped: updates that had a loss scale, and those left out.
         skipped_in_a_row: length of the row that the newest update belongs to.
+        last_skipped: step of the newest one.
+        skips: the updates left out, each with its first overflowing gradient; bounded.
+        calls: what was called in which order, as the trainer counted it.
+        why: the reason for a collapse, a sentence; "" otherwise.
     """
 
     def __init__(self, rank: int = 0) -> None:
         self._rank = rank
         self.scale_first: float | None = None
         self.scale_last: float | None = None
+        self.scale_min: float | None = None
+        self.scale_max: float | None = None
         self.attempted = 0
         self.skipped = 0
         self.skipped_in_a_row = 0
+        self.last_skipped: int | None = None
+        self.skips: list[AmpSkip] = []
+        self.calls: AmpCalls | None = None
+        self.why = ""
+        self._made = 0
         self._made_in_a_row = 0
+        self._starved = 0
         self._is_calibrated = False
         self._row_begins: int | None = None
         self._below_useful = 0
-        self._is_collapsing = False
-        self._late: dict[int, float] = {}  # step -> scale, where the verdict is still to come
+        self._bad_losses = 0
+        self._scale_is_lost = False
+        self._late: dict[int, Step] = {}  # by step, where the verdict is still to come
+        self._told = NONE
+        self._names: list[str] = []
+        self._gradients: dict[str, Headroom] = {}
+        self._activations: dict[str, Headroom] = {}
 
     @property
     def verdict(self) -> str:
         """One word for the report."""
         if self.attempted == 0:
             return NONE
-        if self._is_collapsing:
+        if self.why:
             return COLLAPSING
         return HEALTHY if self._is_calibrated else CALIBRATING
 
-    def see(self, record: AnyRecord) -> Iterator[Symptom]:
-        if isinstance(record, Step) and record.optimizer == PRIMARY:
-            if record.loss_scale is None:
-                return
-            if record.late and record.found_inf is None and not record.skipped:
-                self._late[record.step] = record.loss_scale
-                if len(self._late) > MAX_WAITING:
-                    del self._late[next(iter(self._late))]
-                return
-            yield from self._count(record.step, record.loss_scale, record.skipped)
-        elif isinstance(record, DeviceStats) and record.optimizer == PRIMARY:
-            scale = self._late.pop(record.step, None)
-            if scale is not None:
-                yield from self._count(record.step, scale, bool(record.found_inf))
+    @property
+    def gradient_headroom(self) -> Headroom | None:
+        """The tightest of the newest samples of scaled gradients; None before any."""
+        return max(self._gradients.values(), key=_absmax, default=None)
 
-    def _count(self, step: int, scale: float, skipped: bool) -> Iterator[Symptom]:
-        self.attempted += 1
-        self.scale_first = scale if self.scale_first is None else self.scale_first
-        self.scale_last = scale
+    @property
+    def activation_headroom(self) -> Headroom | None:
+        """The tightest of the newest samples of half-precision outputs; None before any."""
+        return max(self._activations.values(), key=_absmax, default=None)
+
+    def changed(self) -> AmpVerdict | None:
+        """The verdict, once each time it becomes another one."""
+        if self.verdict == self._told:
+            return None
+        self._told = self.verdict
+        step = self.last_skipped if self.why else None
+        return AmpVerdict(step, self.verdict, self.why)
+
+    def see(self, record: AnyRecord) -> Iterator[Symptom]:
+        match record:
+            case Step() if record.optimizer == PRIMARY and record.loss_scale is not None:
+                if record.late and record.found_inf is None and not record.skipped:
+                    self._late[record.step] = record
+                    if len(self._late) > MAX_WAITING:
+                        del self._late[next(iter(self._late))]
+                else:
+                    yield from self._count(record, record, skipped=record.skipped)
+            case DeviceStats() if record.optimizer == PRIMARY:
+                self._name_first(record)
+                host = self._late.pop(record.step, None)
+                if host is not None:
+                    yield from self._count(host, record, skipped=bool(record.found_inf))
+            case LayerTable():
+                self._names = record.names
+            case AmpSkip():
+                add_skip(self.skips, record)
+            case AmpCalls():
+                self.calls = record
+            case ParameterSamples() | Activations():
+                self._sample(record)
+            case _:
+                pass
+
+    def _count(
+        self, host: Step, figures: Step | DeviceStats, *, skipped: bool
+    ) -> Iterator[Symptom]:
+        scale = host.loss_scale
+        assert scale is not None
+        self._take_scale(scale)
+        if scale < SMALLEST_SCALE and not self._scale_is_lost:
+            self._scale_is_lost = True
+            what = (
+                "0" if scale == 0 else f"{number(scale)}, below what single precision can divide by"
+            )
+            self.why = f"the loss scale is {what}: no update can succeed any more"
+            yield self._symptom(host.step, self.why)
         if not skipped:
-            self._made_in_a_row += 1
-            self._is_calibrated |= self._made_in_a_row >= CALIBRATED_AFTER
-            self.skipped_in_a_row = self._below_useful = 0
-            self._is_collapsing = False
+            yield from self._on_made(host, figures, scale)
             return
         self.skipped += 1
+        self.last_skipped = host.step
         if self.skipped_in_a_row == 0:
-            self._row_begins = step
+            self._row_begins = host.step
         self.skipped_in_a_row += 1
-        self._made_in_a_row = 0
+        self._made_in_a_row = self._starved = 0
         self._below_useful += scale < USEFUL_SCALE
-        if not self._is_collapsing and self._collapses():
-            self._is_collapsing = True
-            detail = (
+        loss = loss_of(figures)
+        is_bad = loss is not None and not math.isfinite(loss)
+        self._bad_losses = self._bad_losses + 1 if is_bad else 0
+        if not self.why and (reason := self._collapse()):
+            self.why = (
                 f"{self.skipped_in_a_row} updates in a row left out, the loss scale fell to "
-                f"{number(scale)}: the overflow does not come from the scale"
+                f"{number(scale)}: {reason}"
             )
-            kind = "loss-scale-collapse"
-            yield Symptom(kind, self._row_begins, self._rank, "critical", detail)
+            yield self._symptom(self._row_begins, self.why)
 
-    def _collapses(self) -> bool:
+    def _take_scale(self, scale: float) -> None:
+        self.attempted += 1
+        if self.scale_first is None:
+            self.scale_first = self.scale_min = self.scale_max = scale
+        elif self.scale_last is not None and scale > self.scale_last:
+            # The scaler raises it only after a whole interval of updates.
+            self._is_calibrated = True
+            self._below_useful = 0
+        self.scale_last = scale
+        self.scale_min = min(scale, self.scale_min or scale)
+        self.scale_max = max(scale, self.scale_max or scale)
+
+    def _on_made(self, host: Step, figures: Step | DeviceStats, scale: float) -> Iterator[Symptom]:
+        self._made += 1
+        self._made_in_a_row += 1
+        found_by_count = self._made >= CALIBRATED_AFTER and self._made >= self.skipped
+        self._is_calibrated |= self._made_in_a_row >= CALIBRATED_AFTER or found_by_count
+        self.skipped_in_a_row = self._below_useful = self._bad_losses = 0
+        self._scale_is_lost = False
+        fell = self.scale_first is not None and scale * STARVED_FALL <= self.scale_first
+        self._starved = self._starved + 1 if fell and figures.grad_norm == 0 else 0
+        self.why = ""
+        if self._starved >= STARVED_AFTER:
+            self.why = (
+                f"at a loss scale of {number(scale)} every gradient is 0: they are too small for "
+                "half precision without a larger scale"
+            )
+        if self._starved == STARVED_AFTER:
+            yield self._symptom(host.step - STARVED_AFTER + 1, self.why)
+
+    def _collapse(self) -> str:
+        """Why the scaler will not find a scale; "" while it may."""
+        if self._bad_losses >= SKIPS_WITH_BAD_LOSS:
+            return "the loss is not finite before it is scaled, so no scale can help"
         limit = SKIPS_ONCE_CALIBRATED if self._is_calibrated else SKIPS_FROM_START
-        return self._below_useful >= SKIPS_BELOW_USEFUL or self.skipped_in_a_row >= limit
+        if self._below_useful >= SKIPS_BELOW_USEFUL or self.skipped_in_a_row >= limit:
+            return "the overflow does not come from the scale"
+        return ""
+
+    def _symptom(self, step: int | None, detail: str) -> Symptom:
+        return Symptom("loss-scale-collapse", step, self._rank, "critical", detail)
+
+    def _name_first(self, record: DeviceStats) -> None:
+        """Fill in the first overflowing gradient where its flags came after the skip."""
+        for place in range(len(self.skips) - 1, max(-1, len(self.skips) - 1 - MAX_WAITING), -1):
+            skip = self.skips[place]
+            if skip.step != record.step or skip.optimizer != record.optimizer or skip.name:
+                continue
+            flags = np.frombuffer(record.flags, np.uint8)
+            bad = np.flatnonzero(flags & NON_FINITE)
+            if len(bad) and bad[-1] < len(self._names):
+                self.skips[place] = msgspec.structs.replace(
+                    skip, name=self._names[bad[-1]], tensors=len(bad), order=BY_TABLE
+                )
+
+    def _sample(self, record: ParameterSamples | Activations) -> None:
+        if isinstance(record, Activations):
+            for each in record.items:
+                if each.dtype == "float16" and each.absmax is not None:
+                    self._keep(self._activations, each.module, each.absmax, record.step)
+            return
+        if self.scale_last is None or record.optimizer != PRIMARY:
+            return
+        for sample in record.items:
+            if sample.grad_absmax is not None:
+                scaled = sample.grad_absmax * self.scale_last
+                self._keep(self._gradients, sample.name, scaled, record.step)
+
+    def _keep(self, into: dict[str, Headroom], name: str, absmax: float, step: int) -> None:
+        if math.isfinite(absmax) and (name in into or len(into) < MAX_HEADROOMS):
+            into[name] = Headroom(name, absmax, step)
+
+
+def _absmax(headroom: Headroom) -> float:
+    return headroom.absmax

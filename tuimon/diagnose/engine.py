@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from tuimon.diagnose.amp import AmpLedger
 from tuimon.diagnose.batches import BatchRemarks
+from tuimon.diagnose.crashes import CrashScene
 from tuimon.diagnose.detectors import default_detectors
 from tuimon.diagnose.evidence import Evidence, Rule
 from tuimon.diagnose.findings import Finding
@@ -24,6 +25,7 @@ class Engine:
         symptoms: everything found so far, in the order it was found.
         findings: causes, the likeliest first.
         amp: the GradScaler's account.
+        scene: the crash that ended the run, if one did.
         suppressed: symptoms beyond `MAX_SYMPTOMS`.
     """
 
@@ -35,6 +37,7 @@ class Engine:
         rules: Sequence[Rule] = RULES,
     ) -> None:
         self.amp = AmpLedger(rank)
+        self.scene = CrashScene()
         chosen = default_detectors(rank) if detectors is None else detectors
         self._detectors: list[Detector] = [self.amp, *chosen]
         self._rules = rules
@@ -48,6 +51,7 @@ class Engine:
         """Take one record; the symptoms it is the first to show."""
         if isinstance(record, Facts):
             self._facts = record
+        self.scene.see(record)
         found = [symptom for detector in self._detectors for symptom in detector.see(record)]
         return self._keep(found) if found else []
 

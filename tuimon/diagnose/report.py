@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from tuimon.diagnose.amp import AmpLedger
+from tuimon.diagnose.accounts import amp_section
 from tuimon.diagnose.engine import Engine
 from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.outcome import outcome
@@ -80,9 +80,9 @@ def build_report(run: RunFacts, engine: Engine) -> dict[str, Any]:
         ),
         "symptoms": [_symptom(symptom) for symptom in engine.symptoms],
         "findings": [_finding(finding) for finding in engine.findings],
-        "autopsies": [],
+        "autopsies": [entry for entry in [engine.scene.entry()] if entry is not None],
         "trials": [],
-        "amp": _amp(engine.amp),
+        "amp": amp_section(engine.amp),
         "interventions": interventions(run.commands),
         "cost": {"overhead_frac": run.overhead_frac},
         "lost": {"records": sum(run.lost.values()), "reasons": dict(run.lost)},
@@ -147,15 +147,6 @@ def _symptom(symptom: Symptom) -> dict[str, Any]:
 
 def _finding(finding: Finding) -> dict[str, Any]:
     return {"id": finding.id, **msgspec.to_builtins(finding)}
-
-
-def _amp(ledger: AmpLedger) -> dict[str, Any]:
-    return {
-        "scale_first": ledger.scale_first,
-        "scale_last": ledger.scale_last,
-        "skipped": ledger.skipped,
-        "verdict": ledger.verdict,
-    }
 
 
 def _iso(unix_s: float) -> str | None:

@@ -92,3 +92,14 @@ class AmpVerdict(Record, frozen=True, array_like=True, tag=42):
     step: int | None
     verdict: str
     why: str = ""
+
+
+MAX_SKIPS = 256
+FIRST_SKIPS = 64  # the beginning of the story stays
+
+
+def add_skip(skips: list[AmpSkip], new: AmpSkip) -> None:
+    """Append to a bounded list: its first entries and its newest ones stay."""
+    skips.append(new)
+    if len(skips) > MAX_SKIPS:
+        del skips[FIRST_SKIPS]
