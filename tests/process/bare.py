@@ -30,9 +30,14 @@ class Outcome:
         return "".join(line for line in lines if not line.startswith("tuimon:"))
 
 
-def python(folder: Path, *argv: str, options: Sequence[str] = ()) -> Outcome:
+LIMIT_S = 100
+
+
+def python(
+    folder: Path, *argv: str, options: Sequence[str] = (), limit_s: float = LIMIT_S
+) -> Outcome:
     """`python argv…`."""
-    return _run(folder, [sys.executable, *options, *argv], {})
+    return _run(folder, [sys.executable, *options, *argv], {}, limit_s)
 
 
 def tuimon_run(
@@ -41,10 +46,12 @@ def tuimon_run(
     options: Sequence[str] = (),
     scribe: bool = False,
     environ: Mapping[str, str] | None = None,
+    limit_s: float = LIMIT_S,
 ) -> Outcome:
     """`python -m tuimon run argv…`, without a scribe unless the test is about one."""
     words = [sys.executable, *options, "-m", "tuimon", "run", *argv]
-    return _run(folder, words, {"TUIMON_SCRIBE": "1" if scribe else "0", **(environ or {})})
+    quiet = {"TUIMON_SCRIBE": "1" if scribe else "0", **(environ or {})}
+    return _run(folder, words, quiet, limit_s)
 
 
 def both(folder: Path, *argv: str, options: Sequence[str] = ()) -> tuple[Outcome, Outcome]:
@@ -57,7 +64,9 @@ def both(folder: Path, *argv: str, options: Sequence[str] = ()) -> tuple[Outcome
     return bare, watched
 
 
-def _run(folder: Path, words: list[str], environ: Mapping[str, str]) -> Outcome:
+def _run(
+    folder: Path, words: list[str], environ: Mapping[str, str], limit_s: float
+) -> Outcome:
     done = subprocess.run(
         words,
         cwd=folder,
@@ -65,6 +74,6 @@ def _run(folder: Path, words: list[str], environ: Mapping[str, str]) -> Outcome:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=limit_s,
     )
     return Outcome(done.returncode, done.stdout, done.stderr)

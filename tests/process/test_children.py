@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.process.bare import tuimon_run
+from tests.process.bare import python, tuimon_run
 from tuimon.feed import registry
 from tuimon.feed.codec import decode
 from tuimon.feed.registry import RunInfo
@@ -26,46 +28,91 @@ def records_of(run: RunInfo) -> list[AnyRecord]:
 
 
 SPAWNS = """
-import os, sys
+import multiprocessing, os, sys
 import torch
+import torch.distributed as dist
 import torch.multiprocessing
+from torch.utils.data import DataLoader, TensorDataset
 
-def train(steps):
+def train(steps, learning_rate=0.1):
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = torch.nn.Linear(2, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate)
     for _ in range(steps):
         optimizer.zero_grad()
         loss = model(torch.ones(1, 2)).pow(2).sum()
         loss.backward()
         optimizer.step()
-    print(loss.item().hex(), flush=True)
+    return f'{loss.item().hex()} {torch.get_rng_state().sum()}'
 
-def child(index):
-    sockets = [f for f in os.listdir('/proc/self/fd')
-               if 'tuimon' in os.path.realpath(f'/proc/self/fd/{f}')]
-    print('child', index, 'tuimon' in sys.modules, sockets, flush=True)
-    train(3)
+def tell(*words):  # one write a line: children share their output
+    os.write(1, (' '.join(map(str, words)) + '\\n').encode())
+
+def rank(index, store):
+    dist.init_process_group('gloo', init_method=f'file://{store}', rank=index, world_size=2)
+    tell('rank', index, train(3 + index))
+    dist.destroy_process_group()
+
+def alone(inner):
+    tell('alone', train(5))
+    for batch in DataLoader(TensorDataset(torch.arange(1)), num_workers=1,
+                            multiprocessing_context='spawn'):
+        tell('batch', batch)
+    torch.nn.Linear(2, 1)('text')
+
+def fails(index):
+    train(2)
+    raise ValueError('by hand')
 
 if __name__ == '__main__':
-    train(3)
-    torch.multiprocessing.spawn(child, nprocs=1)
-    train(3)
+    torch.multiprocessing.spawn(rank, args=(sys.argv[1],), nprocs=2)
+    child = multiprocessing.get_context('spawn').Process(target=alone, args=(True,), name='alone')
+    child.start()
+    child.join()
+    tell('exit', child.exitcode)
+    torch.multiprocessing.spawn(fails, nprocs=1)
 """
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.hazard(31)
-def test_spawned_children_train_as_they_would(tmp_path: Path) -> None:
-    """Today a spawned child of a watched script is left alone: no run, no import, same numbers."""
+def test_spawned_children_that_train_are_runs_of_their_own(tmp_path: Path) -> None:
+    """Ranks of one training, a child by its own name; data workers are nothing."""
     (tmp_path / "spawns.py").write_text(SPAWNS)
-    done = tuimon_run(tmp_path, "spawns.py")
-    assert done.status == 0 and done.theirs == ""
-    before, child, alone, after = done.stdout.splitlines()
-    assert child == "child 0 False []"
-    assert before == alone == after
-    (run,) = registry.list_runs()
-    assert sum(isinstance(record, Step) for record in records_of(run)) == 6
+    with ThreadPoolExecutor() as pool:
+        starts = [
+            pool.submit(how, tmp_path, "spawns.py", str(tmp_path / how.__name__), limit_s=280)
+            for how in (python, tuimon_run)
+        ]
+        bare, watched = (start.result() for start in starts)
+    assert bare.status == watched.status == 1
+    assert sorted(watched.stdout.splitlines()) == sorted(bare.stdout.splitlines())
+    assert "exit 1" in bare.stdout and "ValueError: by hand" in bare.stderr
+    assert unnamed(watched.theirs) == unnamed(bare.stderr), "a traceback shows that we were there"
+    runs = registry.list_runs()
+    seen = sorted((run.name, run.world_size, run.ranks[0].rank, *ends(run)) for run in runs)
+    assert seen == [
+        ("spawns", 1, 0, 0, "exception", 1),
+        ("spawns", 2, 0, 3, "ok", 0),
+        ("spawns", 2, 1, 4, "ok", 0),
+        ("spawns/SpawnProcess-4", 1, 0, 2, "exception", 1),
+        ("spawns/alone", 1, 0, 5, "exception", 1),
+    ]
+    assert registry.find_run("spawns/alone").name == "spawns/alone"
+
+
+def ends(run: RunInfo) -> tuple[int, str, int | None]:
+    """(number of updates, how it ended, with which status)."""
+    found = records_of(run)
+    last = found[-1]
+    assert isinstance(last, Goodbye)
+    return sum(isinstance(record, Step) for record in found), last.kind, last.code
+
+
+def unnamed(text: str) -> str:
+    """Without what differs between any two runs: pids and addresses."""
+    return re.sub(r"0x[0-9a-f]+|\bpid \d+", "…", text)
 
 
 RANKS = """

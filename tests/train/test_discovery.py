@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 import __main__
-from tuimon.train.discovery import Discovery, TorchArrival, all_modules, by_variable, roots_of
+from tuimon.train.discovery import Arrival, Discovery, all_modules, by_variable, roots_of
 
 
 class Reports:
@@ -103,6 +103,6 @@ def test_names_come_from_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_torch_already_there() -> None:
     arrived: list[int] = []
-    TorchArrival(lambda: arrived.append(1)).watch()
+    Arrival("torch", lambda: arrived.append(1)).watch()
     assert arrived == [1]
-    assert not any(isinstance(finder, TorchArrival) for finder in sys.meta_path)
+    assert not any(isinstance(finder, Arrival) for finder in sys.meta_path)

@@ -195,9 +195,9 @@ def find_run(token: str | None, environ: Mapping[str, str] = os.environ) -> RunI
     Raises:
         NoSuchRun, Refused, IncompatibleVersion: as their messages say.
     """
-    if token and os.sep in token:
-        return load(Path(token))
     runs = list_runs(environ)
+    if token and os.sep in token and all(token != run.name for run in runs):
+        return load(Path(token))
     if token is None:
         if not runs:
             raise NoSuchRun("no run on this host; start one with `tuimon run SCRIPT`")

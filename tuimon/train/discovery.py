@@ -1,6 +1,6 @@
 """Finds the models and optimizers of an unmodified script, without importing torch first.
 
-`TorchArrival` tells when the script has imported torch; `Discovery` then notes optimizers as they
+`Arrival` tells when the script has imported torch; `Discovery` then notes optimizers as they
 are made and looks up the modules that own their parameters. It keeps weak references only and
 leaves everything that is measured to the `found` callback.
 """
@@ -33,23 +33,24 @@ _Thing = TypeVar("_Thing")
 MAX_FRUITLESS_SCANS = 8
 
 
-class TorchArrival(MetaPathFinder):
-    """Calls `arrived` once, right after `import torch` has succeeded in this process."""
+class Arrival(MetaPathFinder):
+    """Calls `arrived` once, right after a module has been imported in this process."""
 
-    def __init__(self, arrived: Callable[[], None]) -> None:
+    def __init__(self, module: str, arrived: Callable[[], None]) -> None:
+        self._module = module
         self._arrived = arrived
         self._pid = os.getpid()
         self._looking = False
 
     def watch(self) -> None:
-        """Start to look; `arrived` is called at once when torch is already there."""
-        if "torch" in sys.modules:
+        """Start to look; `arrived` is called at once when the module is already there."""
+        if self._module in sys.modules:
             self._arrived()
         else:
             sys.meta_path.insert(0, self)
 
     def done(self) -> None:
-        """Torch is imported: leave the import system."""
+        """The module is imported: leave the import system."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
             self._arrived()
@@ -57,8 +58,8 @@ class TorchArrival(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Let the other finders find torch, and have its loader report when it has run."""
-        if fullname != "torch" or self._looking or os.getpid() != self._pid:
+        """Let the other finders find it, and have its loader report when it has run."""
+        if fullname != self._module or self._looking or os.getpid() != self._pid:
             return None
         self._looking = True
         try:
@@ -71,9 +72,9 @@ class TorchArrival(MetaPathFinder):
 
 
 class _ReportingLoader(Loader):
-    """Torch's own loader, which is back in place before the first line of torch runs."""
+    """The module's own loader, which is back in place before its first line runs."""
 
-    def __init__(self, original: Loader, arrival: TorchArrival) -> None:
+    def __init__(self, original: Loader, arrival: Arrival) -> None:
         self._original = original
         self._arrival = arrival
 
@@ -120,6 +121,10 @@ class Discovery:
 
         setattr(Optimizer, "__init__", noted)  # noqa: B010 - mypy refuses the assignment
         register_optimizer_step_pre_hook(self._before_step)
+
+    def made(self, optimizer: Optimizer) -> None:
+        """An optimizer was made before `arm`."""
+        self._guard(lambda: self._note(optimizer))
 
     def unknown_optimizer(self, optimizer: Optimizer) -> None:
         """An optimizer that was never seen being made (unpickled, say) is about to step."""

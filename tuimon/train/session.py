@@ -259,7 +259,7 @@ def _new_session(
     environ: Mapping[str, str],
 ) -> Session:
     argv = list(sys.argv if argv is None else argv)
-    rank, world_size = _rank(environ)
+    rank, world_size = launched_rank(environ)
     try:
         info = registry.create_run(
             name=name or Path(argv[0] if argv else "").name or "python",
@@ -319,8 +319,12 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def _rank(environ: Mapping[str, str]) -> tuple[int, int]:
-    """(rank, world size) as torchrun tells its children."""
+def launched_rank(environ: Mapping[str, str] = os.environ) -> tuple[int, int]:
+    """(rank, world size) as the process group says, or as torchrun tells its children."""
+    distributed = sys.modules.get("torch.distributed")
+    with contextlib.suppress(Exception):
+        if distributed is not None and distributed.is_initialized():
+            return distributed.get_rank(), distributed.get_world_size()
     world_size = _positive(environ.get("WORLD_SIZE"), 1)
     rank = environ.get("RANK", "0")
     return (int(rank) if rank.isdecimal() else 0), world_size

@@ -1,0 +1,27 @@
+"""Executed in a spawned child of a watched process while it is prepared, before anything of the user's.
+
+Not imported: `tuimon.train.children` has it run by its path, with `parent`, the name of the run that
+the child belongs to, among its globals. Nothing it does may fail the child.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def _bootstrap(parent: str) -> None:
+    """Make `tuimon` importable, also from a checkout, and leave `sys.path` as it was."""
+    package_root = __file__.rsplit("/", 3)[0]
+    sys.path.insert(0, package_root)
+    try:
+        import tuimon.train.children as children
+    finally:
+        sys.path.remove(package_root)
+    children.begin(parent)
+
+
+if "parent" in globals():
+    try:
+        _bootstrap(globals()["parent"])
+    except Exception as error:
+        sys.stderr.write(f"tuimon: a child is not watched ({type(error).__name__})\n")
