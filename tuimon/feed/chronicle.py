@@ -10,6 +10,8 @@ import numpy.typing as npt
 from tuimon.feed.history import AmpHistory, HeatHistory, History, SeriesHistory, Totals
 from tuimon.feed.samples import Samples
 from tuimon.feed.thinning import HeatFold, SeriesFold
+from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict, add_skip
+from tuimon.model.crash import Crash
 from tuimon.model.records import (
     AnyRecord,
     CommandState,
@@ -78,6 +80,10 @@ class Chronicle:
         self._scale_first: float | None = None
         self._scale_last: float | None = None
         self._last_skipped: int | None = None
+        self._amp_skips: list[AmpSkip] = []
+        self._amp_calls: AmpCalls | None = None
+        self._amp_verdict: AmpVerdict | None = None
+        self._crash: Crash | None = None
 
     @property
     def last_step(self) -> int | None:
@@ -136,6 +142,14 @@ class Chronicle:
                 self._samples.add(record)
             case Goodbye():
                 self.goodbye = record
+            case Crash():
+                self._crash = record
+            case AmpSkip():
+                add_skip(self._amp_skips, record)
+            case AmpCalls():
+                self._amp_calls = record
+            case AmpVerdict():
+                self._amp_verdict = record
             case _:
                 pass
 
@@ -169,6 +183,10 @@ class Chronicle:
             totals=self._totals(lost or {}),
             governor=self._samples.governor,
             samples=self._samples.records(),
+            crash=self._crash,
+            amp_skips=list(self._amp_skips),
+            amp_calls=self._amp_calls,
+            amp_verdict=self._amp_verdict,
         )
 
     def lost(self, more: dict[str, int]) -> dict[str, int]:

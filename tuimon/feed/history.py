@@ -14,6 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict
+from tuimon.model.crash import Crash
 from tuimon.model.records import (
     NAN,
     NEG_INF,
@@ -145,6 +147,8 @@ class History(msgspec.Struct, frozen=True, array_like=True):
         commands: newest state of each command, oldest command first, bounded.
         governor: newest account of the sampling.
         samples: the newest sample of every layer, oldest first, bounded.
+        crash, amp_calls, amp_verdict: the newest record of that type.
+        amp_skips: updates the GradScaler left out, oldest first, bounded.
     """
 
     run_id: str
@@ -167,6 +171,10 @@ class History(msgspec.Struct, frozen=True, array_like=True):
     totals: Totals = Totals()
     governor: Governor | None = None
     samples: list[ParameterSamples | Activations | Histogram] = []
+    crash: Crash | None = None
+    amp_skips: list[AmpSkip] = []
+    amp_calls: AmpCalls | None = None
+    amp_verdict: AmpVerdict | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -137,6 +137,8 @@ class Scribe:
             _log(traceback.format_exc())
             self._once("diagnosis", "a detector failed; see scribe.log")
             return
+        if (verdict := self._engine.amp.changed()) is not None:
+            found.append(verdict)
         for each in found:
             self._publish(each)
 

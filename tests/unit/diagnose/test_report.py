@@ -129,12 +129,8 @@ def test_the_document_has_the_schema():
         *("id", "cause", "severity", "confidence", "status", "step", "where", "evidence"),
         "remedy",
     }
-    assert document["amp"] == {
-        "scale_first": None,
-        "scale_last": None,
-        "skipped": 0,
-        "verdict": "none",
-    }
+    amp = {key: document["amp"][key] for key in ("scale_first", "scale_last", "skipped", "verdict")}
+    assert amp == {"scale_first": None, "scale_last": None, "skipped": 0, "verdict": "none"}
     assert document["cost"] == {"overhead_frac": "NaN"}
     assert document["lost"] == {"records": 4, "reasons": {"overrun": 3, "torn": 1}}
 
