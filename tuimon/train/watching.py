@@ -21,7 +21,8 @@ from tuimon.model.text import plain
 from tuimon.train import script, tracebacks
 from tuimon.train.attendant import scribe_has_left, wants_scribe
 from tuimon.train.boundary import Stop, say
-from tuimon.train.discovery import Discovery, TorchArrival, by_variable
+from tuimon.train.children import Heirs
+from tuimon.train.discovery import Arrival, Discovery, by_variable
 from tuimon.train.session import Session, start_session
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Watching:
         self._pid = os.getpid()
         self._session: Session | None = None
         self._discovery: Discovery | None = None
+        self._heirs = Heirs(self._name)
         self._kind, self._code, self._detail = "ok", 0, ""
 
     def start(self) -> None:
@@ -72,7 +74,8 @@ class Watching:
         # Registered last before the script's own, so it runs after all of them.
         atexit.register(self._finish)
         if self._session.watched:
-            TorchArrival(lambda: self._unfailing(self._torch_arrived)).watch()
+            self._heirs.arm()
+            Arrival("torch", lambda: self._unfailing(self._torch_arrived)).watch()
 
     def _torch_arrived(self) -> None:
         from tuimon.train.monitor import arm
@@ -150,6 +153,8 @@ class Watching:
                 "before the first step" if session.step is None else f"at step {session.step:,}"
             )
             return f"the run ended {step_reached} by {self._detail}; {where}"
+        if self._kind == "ok" and session.step is None and self._heirs.count:
+            return "no torch optimizer made a step in this process; `tuimon ls` lists children that did"
         if self._kind == "ok" and session.step is None:
             return "no torch optimizer made a step in this process; there was nothing to watch"
         return None
