@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuimon.diagnose.amp import AmpLedger, Headroom
-from tuimon.model.amp import WRONG_ORDER, AmpCalls, AmpSkip
+from tuimon.diagnose.amp import AmpLedger
+from tuimon.model.amp import WRONG_ORDER, AmpCalls, AmpSkip, Headroom
 
 MAX_SKIPS_REPORTED = 64
 

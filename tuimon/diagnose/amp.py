@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
 from tuimon.diagnose.incidents import MAX_WAITING, PRIMARY, Detector
-from tuimon.model.amp import BY_TABLE, FP16_MAX, AmpCalls, AmpSkip, AmpVerdict, add_skip
+from tuimon.model.amp import BY_TABLE, AmpCalls, AmpSkip, AmpVerdict, Headroom, add_skip
 from tuimon.model.records import (
     NON_FINITE,
     AnyRecord,
@@ -43,26 +42,6 @@ STARVED_FALL = 2.0**12
 # Below the smallest normal number of single precision the scaler's own 1 / scale overflows.
 SMALLEST_SCALE = 2.0**-126
 MAX_HEADROOMS = 4096  # names whose newest sample is kept
-
-
-@dataclass(frozen=True)
-class Headroom:
-    """How far the largest magnitude lies below the largest number of half precision.
-
-    Attributes:
-        name: of the parameter or module.
-        absmax: largest magnitude, with the loss scale where a gradient has one.
-        step: of the sample.
-    """
-
-    name: str
-    absmax: float
-    step: int
-
-    @property
-    def factor(self) -> float:
-        """How many times larger it could be; infinite where all is 0."""
-        return FP16_MAX / self.absmax if self.absmax > 0 else math.inf
 
 
 class AmpLedger(Detector):
@@ -123,6 +102,22 @@ class AmpLedger(Detector):
     def activation_headroom(self) -> Headroom | None:
         """The tightest of the newest samples of half-precision outputs; None before any."""
         return max(self._activations.values(), key=_absmax, default=None)
+
+    def resume(
+        self,
+        *,
+        attempted: int,
+        skipped: int,
+        scales: tuple[float | None, float | None],
+        last_skipped: int | None,
+    ) -> None:
+        """Go on from the counts of somebody who saw the run from its first step."""
+        self.attempted, self.skipped, self.last_skipped = attempted, skipped, last_skipped
+        self.scale_first, self.scale_last = scales
+        known = [scale for scale in scales if scale is not None]
+        self.scale_min, self.scale_max = min(known, default=None), max(known, default=None)
+        self._made = attempted - skipped
+        self._is_calibrated = self._made >= CALIBRATED_AFTER and self._made >= skipped
 
     def changed(self) -> AmpVerdict | None:
         """The verdict, once each time it becomes another one."""

@@ -5,6 +5,9 @@ Wire rules are those of `model.records`.
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 from tuimon.model.wire import Record
 
 # `AmpSkip.order`: how the first of the tensors was chosen.
@@ -12,6 +15,26 @@ BY_GRAPH = "graph"  # in the order in which the backward pass finished their gra
 BY_TABLE = "table"  # the last one in the order of the parameters, where the graph is not at hand
 
 FP16_MAX = 65504.0  # largest finite number in half precision
+
+
+@dataclass(frozen=True)
+class Headroom:
+    """How far the largest magnitude lies below the largest number of half precision.
+
+    Attributes:
+        name: of the parameter or module.
+        absmax: largest magnitude, with the loss scale where a gradient has one.
+        step: of the sample.
+    """
+
+    name: str
+    absmax: float
+    step: int
+
+    @property
+    def factor(self) -> float:
+        """How many times larger it could be; infinite where all is 0."""
+        return FP16_MAX / self.absmax if self.absmax > 0 else math.inf
 
 
 class AmpSkip(Record, frozen=True, array_like=True, tag=40):

@@ -14,6 +14,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tuimon.model.amp import AmpCalls, AmpSkip, Headroom
+from tuimon.model.crash import Crash
 from tuimon.model.records import (
     Batch,
     CommandState,
@@ -160,12 +162,28 @@ class Exit:
 
 @dataclass(frozen=True)
 class Amp:
-    """GradScaler's account."""
+    """GradScaler's account; its scale over time is the series "loss_scale".
+
+    Attributes:
+        scale, scale_first: newest and first one; None when it is not known.
+        verdict: "none" | "calibrating" | "healthy" | "collapsing", and `why` for the last.
+        skips: updates left out, each with its first overflowing gradient, oldest first, bounded.
+        calls: what was called in which order; None while nothing was counted.
+        gradient, activation: the tightest sampled headroom below the largest half-precision
+            number, of gradients with their scale and of half-precision outputs.
+    """
 
     scale: float | None
     skipped: int
     attempted: int
     last_skipped_step: int | None
+    scale_first: float | None = None
+    verdict: str = "none"
+    why: str = ""
+    skips: tuple[AmpSkip, ...] = ()
+    calls: AmpCalls | None = None
+    gradient: Headroom | None = None
+    activation: Headroom | None = None
 
 
 @dataclass(frozen=True)
@@ -234,4 +252,5 @@ class Frame:
     data: DataPlace | None = None  # None when no DataLoader feeds the training
     batch: Batch | None = None  # the newest one that was looked at
     samples: SampleView | None = None
+    crash: Crash | None = None  # the exception that ended the training, with its scene
     output: tuple[Output, ...] = ()  # what the training wrote, oldest first, bounded

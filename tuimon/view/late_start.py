@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from tuimon.feed.history import HeatHistory, History, SeriesHistory
-from tuimon.view.frame import Amp
 from tuimon.view.series import Series
 from tuimon.view.store import RunState
 
@@ -43,9 +42,9 @@ def apply_history(state: RunState, history: History) -> None:
         state.apply(symptom)
     for command in history.commands:
         state.apply(command)
-    if history.amp.attempted:
-        amp = history.amp
-        state.set_amp(Amp(amp.scale_last, amp.skipped, amp.attempted, amp.last_skipped_step))
+    state.amp.resume(history)
+    if history.crash is not None:
+        state.apply(history.crash)
     for reason, count in history.totals.lost.items():
         state.count_lost(f"history: {reason}", count)
     if history.totals.events_dropped:

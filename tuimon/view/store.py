@@ -7,11 +7,13 @@ session tells how the run stands.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from tuimon.feed.chronicle import MAX_LR_GROUPS, MAX_SERIES, MEASURED, logged_name
 from tuimon.feed.samples import Samples
+from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict
+from tuimon.model.crash import Crash
 from tuimon.model.records import (
     AnyRecord,
     Batch,
@@ -34,7 +36,8 @@ from tuimon.model.records import (
 )
 from tuimon.model.samples import Activations, Governor, Histogram, ParameterSamples
 from tuimon.model.text import plain
-from tuimon.view.frame import LATE, LIVE, WAITING, Amp, Clip, DataPlace, Exit, Frame, SeriesView
+from tuimon.view.amp import AmpAccount
+from tuimon.view.frame import LATE, LIVE, WAITING, Clip, DataPlace, Exit, Frame, SeriesView
 from tuimon.view.layer_history import PRIMARY, LayerHistory
 from tuimon.view.ledger import Ledger
 from tuimon.view.log import Log
@@ -75,7 +78,8 @@ class RunState:
         self._memory: dict[str, Memory] = {}
         self._facts: Facts | None = None
         self._batch: Batch | None = None
-        self._amp: Amp | None = None
+        self.amp = AmpAccount()
+        self._crash: Crash | None = None
         self._newest_steps: dict[int, int] = {}
         self._apply: dict[type, Callable[[Any], None]] = {
             Hello: self._on_hello,
@@ -98,7 +102,12 @@ class RunState:
             ParameterSamples: self.samples.add,
             Activations: self.samples.add,
             Histogram: self.samples.add,
+            Crash: self._on_crash,
+            AmpSkip: self.amp.see,
+            AmpCalls: self.amp.see,
+            AmpVerdict: self.amp.see,
         }
+        self._counted = (Step, DeviceStats, LayerTable, ParameterSamples, Activations)
 
     def apply(self, record: AnyRecord) -> None:
         """Take in one record; a kind this version does not know is counted."""
@@ -106,8 +115,10 @@ class RunState:
         if known is None:
             self.unknown_records += 1
             self.count_lost("unknown record")
-        else:
-            known(record)
+            return
+        known(record)
+        if isinstance(record, self._counted):
+            self.amp.see(record)
 
     def count_lost(self, reason: str, count: int = 1) -> None:
         """Note records, or parts of records, that cannot be shown."""
@@ -142,7 +153,7 @@ class RunState:
             layers=self.layers.table,
             system=self._system,
             memory=dict(self._memory),
-            amp=self._amp,
+            amp=self.amp.frame,
             clip=Clip(step.clip, step.max_norm) if step else Clip(),
             lrs=tuple(step.lrs) if step else (),
             timing=self.pace.timing(),
@@ -157,6 +168,7 @@ class RunState:
             batch=self._batch,
             output=self.log.output,
             samples=self.samples,
+            crash=self._crash,
         )
 
     def sample(self, name: str, step: int, value: float) -> None:
@@ -175,9 +187,6 @@ class RunState:
         if record.optimizer == PRIMARY:
             self.step = record
             self.pace.add(record)
-
-    def set_amp(self, amp: Amp) -> None:
-        self._amp = amp
 
     def _on_hello(self, record: Hello) -> None:
         self.hello = record
@@ -199,9 +208,6 @@ class RunState:
                 self.sample(f"lr/{group}{suffix}" if group else f"lr{suffix}", record.step, lr)
         if record.skipped:
             self.sample(f"skipped{suffix}", record.step, 1.0)
-        if record.loss_scale is not None:
-            skipped = record.skipped and record.found_inf is not False
-            self._count_amp(record.step, record.loss_scale, skipped=skipped)
         self.note_step(record)
         self._on_norms(record)
 
@@ -211,8 +217,6 @@ class RunState:
             value = loss_of(record) if name == "loss" else getattr(record, name)
             if value is not None:
                 self.sample(name + suffix, record.step, value)
-        if record.loss_scale is not None:
-            self._count_amp(record.step, record.loss_scale, skipped=bool(record.found_inf))
         self._on_norms(record)
 
     def _on_norms(self, record: Step | DeviceStats) -> None:
@@ -261,12 +265,8 @@ class RunState:
     def _on_ring_lost(self, record: RingLost) -> None:
         self.count_lost(plain(record.reason, 60), record.count)
 
-    def _count_amp(self, step: int, scale: float, *, skipped: bool) -> None:
-        amp = self._amp or Amp(None, 0, 0, None)
-        amp = replace(amp, scale=scale, attempted=amp.attempted + 1)
-        if skipped and step != amp.last_skipped_step:
-            amp = replace(amp, skipped=amp.skipped + 1, last_skipped_step=step)
-        self._amp = amp
+    def _on_crash(self, record: Crash) -> None:
+        self._crash = record
 
     def _resume_at(self, record: Step) -> None:
         """The run was taken up again from an earlier step: what came after it is no more."""
