@@ -129,18 +129,21 @@ class AmpLedger(Detector):
 
     def see(self, record: AnyRecord) -> Iterator[Symptom]:
         match record:
-            case Step() if record.optimizer == PRIMARY and record.loss_scale is not None:
-                if record.late and record.found_inf is None and not record.skipped:
+            case Step() if record.optimizer == PRIMARY:
+                if record.late:
                     self._late[record.step] = record
                     if len(self._late) > MAX_WAITING:
                         del self._late[next(iter(self._late))]
-                else:
-                    yield from self._count(record, record, skipped=record.skipped)
+                elif record.loss_scale is not None:
+                    yield from self._count(record, record, record.loss_scale)
             case DeviceStats() if record.optimizer == PRIMARY:
                 self._name_first(record)
                 host = self._late.pop(record.step, None)
-                if host is not None:
-                    yield from self._count(host, record, skipped=bool(record.found_inf))
+                scale = record.loss_scale
+                if scale is None and host is not None:
+                    scale = host.loss_scale
+                if host is not None and scale is not None:
+                    yield from self._count(host, record, scale)
             case LayerTable():
                 self._names = record.names
             case AmpSkip():
@@ -152,11 +155,9 @@ class AmpLedger(Detector):
             case _:
                 pass
 
-    def _count(
-        self, host: Step, figures: Step | DeviceStats, *, skipped: bool
-    ) -> Iterator[Symptom]:
-        scale = host.loss_scale
-        assert scale is not None
+    def _count(self, host: Step, figures: Step | DeviceStats, scale: float) -> Iterator[Symptom]:
+        # Somebody else left the update out where the scaler found nothing.
+        skipped = bool(figures.found_inf) or (host.skipped and host.found_inf is not False)
         self._take_scale(scale)
         if scale < SMALLEST_SCALE and not self._scale_is_lost:
             self._scale_is_lost = True

@@ -1,4 +1,4 @@
-"""The AMP ledger as a viewer has it: its own count of the records, and what the scribe concluded."""
+"""The AMP ledger as a viewer has it: its own count, and what the scribe concluded."""
 
 from __future__ import annotations
 

@@ -108,7 +108,14 @@ def test_a_skipped_step_stays_a_mark():
     )
     assert frame.series["grad_norm"].envelope(0, 3, 3).flags.tolist() == [8, HAS_NAN, 8]
     assert frame.series["skipped"].last_step == 1
-    assert frame.amp == Amp(scale=2.0, skipped=1, attempted=3, last_skipped_step=1)
+    assert frame.amp == Amp(
+        scale=2.0,
+        skipped=1,
+        attempted=3,
+        last_skipped_step=1,
+        scale_first=4.0,
+        verdict="calibrating",
+    )
 
 
 def test_the_loss_of_an_update_is_that_of_all_its_batches():
