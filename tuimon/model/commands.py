@@ -14,6 +14,7 @@ from tuimon.model.records import CLIP_OFF, CLIP_ON, CLIP_USER
 
 MAX_STEPS_ONCE = 1_000_000
 MAX_LAYERS_PER_DUMP = 10_000
+MAX_LEASE_S = 3600.0
 MAX_TEXT = 4096  # bytes of any name or path in a command
 
 
@@ -96,7 +97,62 @@ class Stop(Command, frozen=True, array_like=True, tag=7):
     """End the training at the next boundary by an exception derived from KeyboardInterrupt."""
 
 
-AnyCommand = Pause | Resume | StepOnce | SetClip | SetMaxNorm | Dump | Stop
+class ArmHold(Command, frozen=True, array_like=True, tag=8):
+    """Wait before the first update whose gradients are not finite, until somebody decides.
+
+    Attributes:
+        lease_s: it disarms by itself when nobody has sent `RenewHold` for so long: that is how a
+            viewer arms it, so that it ends with the last viewer. 0 lasts until `DisarmHold`.
+    """
+
+    lease_s: float = 0.0
+
+    def problem(self) -> str:
+        return _bad_lease(self.lease_s, 0.0)
+
+
+class DisarmHold(Command, frozen=True, array_like=True, tag=9):
+    """No longer wait; what the run's own policy says stays."""
+
+
+class RunAutopsy(Command, frozen=True, array_like=True, tag=10):
+    """Examine the next update, bad or not."""
+
+
+class SkipUpdate(Command, frozen=True, array_like=True, tag=11):
+    """Leave out the next `count` updates; forward and backward have run. Ends a hold."""
+
+    count: int = 1
+
+    def problem(self) -> str:
+        if not 1 <= self.count <= MAX_STEPS_ONCE:
+            return f"the number of updates is {self.count}; give 1 to {MAX_STEPS_ONCE:,}"
+        return ""
+
+
+class RenewHold(Command, frozen=True, array_like=True, tag=12):
+    """A viewer is still there: what is armed by a lease stays armed. Never enters the ledger."""
+
+    lease_s: float = 30.0
+
+    def problem(self) -> str:
+        return _bad_lease(self.lease_s, 1.0)
+
+
+AnyCommand = (
+    Pause
+    | Resume
+    | StepOnce
+    | SetClip
+    | SetMaxNorm
+    | Dump
+    | Stop
+    | ArmHold
+    | DisarmHold
+    | RunAutopsy
+    | SkipUpdate
+    | RenewHold
+)
 
 
 class Request(msgspec.Struct, frozen=True, array_like=True):
@@ -106,6 +162,12 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     by: str  # "user@host (tty)" for the ledger; not a credential
     command: AnyCommand
     asked_at_s: float = 0.0  # unix time
+
+
+def _bad_lease(value: float, least_s: float) -> str:
+    if not (math.isfinite(value) and least_s <= value <= MAX_LEASE_S):
+        return f"the lease is {value} s; give {least_s:g} to {MAX_LEASE_S:g}"
+    return ""
 
 
 def _bad_max_norm(value: float) -> str:

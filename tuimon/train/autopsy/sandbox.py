@@ -1,0 +1,148 @@
+"""The one place where user code is run a second time: everything round it is as it was, after it.
+
+Belongs to the training thread; the observer must be off, so that no tap of ours takes part.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
+
+from tuimon.train.autopsy import streams
+from tuimon.train.autopsy.restore import CannotKeep, Kept
+
+ROOM = 4.0  # free memory that a re-run must find, in multiples of parameters and buffers
+
+
+@contextmanager
+def sandbox(
+    roots: list[nn.Module],
+    *,
+    random_states: dict[str, Any] | None = None,
+    registered: Iterable[tuple[Any, Any]] = (),
+    also: Iterable[Any] = (),
+) -> Iterator[Kept]:
+    """Run user code inside; afterwards nothing tells that it has run.
+
+    Args:
+        roots: modules that will be called; their parameters and buffers are stand-ins inside.
+        random_states: process-wide streams as they are to begin with, by the names of `streams`.
+        registered: (generator of the user's, its state to begin with or None).
+        also: more objects of the user's that are run, such as a function.
+
+    Raises:
+        CannotKeep: it could not be put back, or there is no room; nothing was run.
+    """
+    _refuse(roots)
+    listed = list(registered)
+    kept = Kept(roots, [*also, *(generator for generator, _ in listed)])
+    _find_room(kept)
+    before = streams.read_all(kept.generators)
+    with _quiet(), _flags():
+        try:
+            kept.put_stand_ins()
+            for name, state in (random_states or {}).items():
+                streams.write(name, state)
+            for generator, state in listed:
+                if state is not None:
+                    streams.set_state(generator, state)
+            yield kept
+        finally:
+            _put_back(kept, before)
+
+
+def _put_back(kept: Kept, before: streams.Streams) -> None:
+    try:
+        kept.put_back()
+        before.put_back()
+    except BaseException:  # an interruption must not leave half of it behind
+        kept.put_back()
+        before.put_back()
+        raise
+
+
+def _refuse(roots: list[nn.Module]) -> None:
+    """Modules that may not be run alone, or not a second time."""
+    for root in roots:
+        for module in root.modules():
+            name = type(module).__name__
+            if isinstance(module, torch.jit.ScriptModule):
+                raise CannotKeep("its modules are scripted, which no second run can look into")
+            if "FSDP" in name or name == "FullyShardedDataParallel":
+                raise CannotKeep("its parameters are spread over ranks (FSDP)")
+            if isinstance(module, nn.SyncBatchNorm) and _is_distributed():
+                raise CannotKeep("SyncBatchNorm would wait for the other ranks")
+
+
+def _is_distributed() -> bool:
+    distributed = torch.distributed
+    return distributed.is_available() and distributed.is_initialized()
+
+
+def _find_room(kept: Kept) -> None:
+    free_bytes = free_memory_bytes()
+    if free_bytes is not None and free_bytes < ROOM * kept.own_bytes:
+        raise CannotKeep("there is too little free memory for a second set of parameters")
+
+
+def free_memory_bytes() -> int | None:
+    """Host memory that could be had now; None where that cannot be told."""
+    found: list[int] = []
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found += [int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")]
+    with contextlib.suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        limit = (group / "memory.max").read_text().strip()
+        if limit != "max":
+            found.append(int(limit) - int((group / "memory.current").read_text()))
+    return min(found, default=None)
+
+
+class _Nowhere:
+    """Takes the place of stdout and stderr: what was printed once is not printed again."""
+
+    encoding = "utf-8"
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None: ...
+
+    def isatty(self) -> bool:
+        return False
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Nothing is printed. The filters stay: changing them makes old warnings appear again."""
+    shown = warnings.showwarning
+    nowhere: Any = _Nowhere()
+    warnings.showwarning = lambda *args, **kwargs: None
+    try:
+        with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+            yield
+    finally:
+        warnings.showwarning = shown
+
+
+@contextmanager
+def _flags() -> Iterator[None]:
+    """Gradients on, modes of the user's off, and every switch as before in the end."""
+    anomaly, check_nan = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+    default_dtype = torch.get_default_dtype()
+    try:
+        with _disable_current_modes(), torch.inference_mode(False), torch.enable_grad():
+            yield
+    finally:
+        torch.set_anomaly_enabled(anomaly, check_nan)
+        if torch.get_default_dtype() is not default_dtype:
+            torch.set_default_dtype(default_dtype)

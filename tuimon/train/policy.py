@@ -1,0 +1,99 @@
+"""What is done about an update whose gradients are not finite, and how far an autopsy may go.
+
+Plain data; imports no torch.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+CONTINUE = "continue"
+HOLD = "hold"
+SKIP = "skip"
+ROLLBACK = "rollback"
+RAISE = "raise"
+POLICIES = (CONTINUE, HOLD, SKIP, ROLLBACK, RAISE)
+
+OFF = "off"
+LIGHT = "light"
+FULL = "full"
+AUTOPSIES = (OFF, LIGHT, FULL)
+
+HOLD_LIMIT_S = 300.0
+AUTOPSY_LIMIT_S = 30.0
+AUTOPSY_VARIABLE = "TUIMON_AUTOPSY"
+
+
+class NonFinite(FloatingPointError):
+    """Raised before an update whose gradients are not finite, where the policy is "raise".
+
+    Attributes:
+        step: index of the update that was about to happen.
+    """
+
+    def __init__(self, text: str, step: int = 0) -> None:
+        super().__init__(text)
+        self.step = step
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What tuimon may do by itself when a step is not healthy.
+
+    Attributes:
+        on_non_finite: about an update whose gradients are not finite: "continue" changes
+            nothing; "hold" waits before it for somebody to decide; "skip" leaves it out;
+            "raise" raises `tuimon.NonFinite`. An update that a GradScaler leaves out is its
+            own business.
+        hold_limit_s: after that many seconds a hold ends by itself and the training goes on.
+        autopsy: "off"; "light" reads the graph of the loss and runs none of the script's code;
+            "full" also runs the model of that step once more and puts everything back.
+            None is what `TUIMON_AUTOPSY` says, else "full".
+        autopsy_limit_s: how long one autopsy may take.
+    """
+
+    on_non_finite: str = CONTINUE
+    hold_limit_s: float = HOLD_LIMIT_S
+    autopsy: str | None = None
+    autopsy_limit_s: float = AUTOPSY_LIMIT_S
+
+    def problem(self) -> str:
+        """Why this cannot be had; "" when it can."""
+        if self.on_non_finite not in POLICIES:
+            return f"policy {self.on_non_finite!r} is unknown; use {_listed(POLICIES)}"
+        if self.on_non_finite == ROLLBACK:
+            return "policy 'rollback' needs snapshots, which this version does not take; use 'hold'"
+        if self.autopsy is not None and self.autopsy not in AUTOPSIES:
+            return f"autopsy {self.autopsy!r} is unknown; use {_listed(AUTOPSIES)}"
+        for name, value in (
+            ("hold_limit_s", self.hold_limit_s),
+            ("autopsy_limit_s", self.autopsy_limit_s),
+        ):
+            if not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
+                return f"{name} is {value!r}; give seconds above 0"
+        return ""
+
+
+def autopsy_level(policy: Policy, environ: Mapping[str, str] = os.environ) -> str:
+    """How far an autopsy goes: as the policy says, else the environment, else all the way."""
+    wanted = policy.autopsy or environ.get(AUTOPSY_VARIABLE, "")
+    return wanted if wanted in AUTOPSIES else FULL
+
+
+def policy_of(given: str | Policy | None) -> Policy:
+    """A policy as `watch` takes it: a word, an object, or nothing.
+
+    Raises:
+        ValueError: it cannot be had.
+    """
+    policy = given if isinstance(given, Policy) else Policy(given or CONTINUE)
+    if problem := policy.problem():
+        raise ValueError(f"tuimon.watch: {problem}")
+    return policy
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    return ", ".join(words[:-1]) + f" or {words[-1]}"
