@@ -7,12 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.process import ring_writer
+from tests.process.stand_in import PATIENCE_S, StandIn, until
 from tuimon.errors import NoSuchRun, Refused
 from tuimon.feed import registry
 from tuimon.feed.chronicle import Chronicle
@@ -28,47 +28,9 @@ from tuimon.view.frame import (
     OTHER_VERSION,
     PAUSED,
     WAITING,
-    Frame,
 )
 from tuimon.view.session import Session, watch_run
 from tuimon.view.source import CommandingRingSource, RingSource, open_source
-
-PATIENCE_S = 20.0
-
-
-class StandIn:
-    """The writer's process as the test holds it."""
-
-    def __init__(self, capacity_bytes: int = 1 << 20) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, ring_writer.__file__, str(capacity_bytes)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        self.run_id = self.process.stdout.readline().strip()
-        self.info = registry.find_run(self.run_id)
-
-    def order(self, text: str) -> None:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(text + "\n")
-        self.process.stdin.flush()
-        assert self.process.stdout.readline() == "done\n"
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def end(self) -> None:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.send_signal(signal.SIGCONT)
-        self.process.stdin.close()
-        try:
-            self.process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
-        self.process.stdout.close()
 
 
 @pytest.fixture(autouse=True)
@@ -89,17 +51,6 @@ def session(stand_in: StandIn) -> Iterator[Session]:
     session = watch_run(stand_in.run_id, by="tester@here (test)")
     yield session
     session.close()
-
-
-def until(session: Session, condition: Callable[[Frame], bool]) -> Frame:
-    """Tick until the frame is as expected."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        frame = session.tick()
-        if condition(frame):
-            return frame
-        assert time.monotonic() < deadline, f"still {frame.state}: {frame.state_detail}"
-        time.sleep(0.005)
 
 
 def test_a_run_from_first_step_to_goodbye(stand_in, session):

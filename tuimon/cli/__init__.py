@@ -8,12 +8,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from tuimon import __version__
 from tuimon.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, TuimonError
+
+if TYPE_CHECKING:
+    from tuimon.cli.control import Target
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -134,17 +137,39 @@ def _view_options(command: _Command) -> _Command:
     return command
 
 
+def _via_option(command: _Command) -> _Command:
+    words = "Reach the run's host by CMD, such as 'ssh gpu07'."
+    return click.option("--via", metavar="CMD", help=words)(command)
+
+
 @cli.command()
 @click.argument("run", required=False)
 @click.option("--once", is_flag=True, help="Print one frame as text and leave.")
+@_via_option
 @_view_options
-def attach(*, run: str | None, once: bool, readonly: bool, hz: float, glyphs: str) -> int:
-    """Watch RUN live: an id, the beginning of one, a name or a pid; the newest run otherwise."""
+def attach(
+    *, run: str | None, once: bool, via: str | None, readonly: bool, hz: float, glyphs: str
+) -> int:
+    """Watch RUN live: an id, the beginning of one, a name or a pid; the newest run otherwise.
+
+    With --via the run is on another host, and CMD is what brings a command there:
+    --via "ssh gpu07" executes ssh gpu07 tuimon relay RUN. A CMD that says itself where tuimon
+    is ends in tuimon relay. The relay is started anew when it is lost.
+    """
     from tuimon.cli import viewing
 
     if once:
-        return viewing.print_once(run, glyphs=glyphs)
-    return viewing.attach(run, readonly=readonly, hz=hz, glyphs=glyphs)
+        return viewing.print_once(run, via=via, glyphs=glyphs)
+    return viewing.attach(run, via=via, readonly=readonly, hz=hz, glyphs=glyphs)
+
+
+@cli.command()
+@click.argument("run", required=False)
+def relay(*, run: str | None) -> int:
+    """Speak what RUN offers over stdin and stdout, for attach --via from another host."""
+    from tuimon.cli import viewing
+
+    return viewing.relay(run)
 
 
 @cli.command(name="ls")
@@ -172,11 +197,14 @@ def demo(*, scenario: str | None, list_them: bool, headless: bool, report: str |
 
 
 @cli.group(cls=_InOrder, no_args_is_help=False, subcommand_metavar="COMMAND [ARGS]…")
+@_via_option
 @click.argument("run")
 @click.pass_context
-def ctl(ctx: click.Context, run: str) -> None:
+def ctl(ctx: click.Context, run: str, via: str | None) -> None:
     """Send one command to the training RUN and wait until it is applied or refused."""
-    ctx.obj = run
+    from tuimon.cli.control import Target
+
+    ctx.obj = Target(run, via)
 
 
 def _answer_options(command: _Command) -> _Command:
@@ -199,7 +227,7 @@ def _answer_options(command: _Command) -> _Command:
 @ctl.command()
 @_answer_options
 @click.pass_obj
-def pause(run: str, *, timeout_s: float, as_json: bool) -> int:
+def pause(run: Target, *, timeout_s: float, as_json: bool) -> int:
     """Wait at the next gate, before the update."""
     from tuimon.cli import control
     from tuimon.model.commands import Pause
@@ -210,7 +238,7 @@ def pause(run: str, *, timeout_s: float, as_json: bool) -> int:
 @ctl.command()
 @_answer_options
 @click.pass_obj
-def resume(run: str, *, timeout_s: float, as_json: bool) -> int:
+def resume(run: Target, *, timeout_s: float, as_json: bool) -> int:
     """Go on after a pause."""
     from tuimon.cli import control
     from tuimon.model.commands import Resume
@@ -222,7 +250,7 @@ def resume(run: str, *, timeout_s: float, as_json: bool) -> int:
 @click.argument("count", metavar="[N]", type=int, default=1)
 @_answer_options
 @click.pass_obj
-def step(run: str, *, count: int, timeout_s: float, as_json: bool) -> int:
+def step(run: Target, *, count: int, timeout_s: float, as_json: bool) -> int:
     """While paused: make N updates, then wait again."""
     from tuimon.cli import control
     from tuimon.model.commands import StepOnce
@@ -235,7 +263,7 @@ def step(run: str, *, count: int, timeout_s: float, as_json: bool) -> int:
 @click.option("--max-norm", type=float, help="Bound of the gradient norm, with `on`.")
 @_answer_options
 @click.pass_obj
-def clip(run: str, *, mode: str, max_norm: float | None, timeout_s: float, as_json: bool) -> int:
+def clip(run: Target, *, mode: str, max_norm: float | None, timeout_s: float, as_json: bool) -> int:
     """Who clips the gradients: tuimon (on), nobody (off), the script (user)."""
     from tuimon.cli import control
     from tuimon.model.commands import SetClip
@@ -247,7 +275,7 @@ def clip(run: str, *, mode: str, max_norm: float | None, timeout_s: float, as_js
 @click.argument("value", metavar="X", type=float)
 @_answer_options
 @click.pass_obj
-def max_norm(run: str, *, value: float, timeout_s: float, as_json: bool) -> int:
+def max_norm(run: Target, *, value: float, timeout_s: float, as_json: bool) -> int:
     """Change the bound of tuimon's clipping."""
     from tuimon.cli import control
     from tuimon.model.commands import SetMaxNorm
@@ -260,19 +288,23 @@ def max_norm(run: str, *, value: float, timeout_s: float, as_json: bool) -> int:
 @click.option("-o", "--output", "folder", metavar="DIR", required=True, help="Folder to write to.")
 @_answer_options
 @click.pass_obj
-def dump(run: str, *, layers: tuple[str, ...], folder: str, timeout_s: float, as_json: bool) -> int:
+def dump(
+    run: Target, *, layers: tuple[str, ...], folder: str, timeout_s: float, as_json: bool
+) -> int:
     """Write parameter and gradient of LAYERs as safetensors plus JSON statistics."""
     from tuimon.cli import control
     from tuimon.model.commands import Dump
 
-    command = Dump(list(layers), os.path.abspath(folder))
+    # A relative folder is one of this host; elsewhere the command's own check asks for the whole.
+    place = os.path.abspath(folder) if run.via is None else folder
+    command = Dump(list(layers), place)
     return control.send(run, command, timeout_s=timeout_s, as_json=as_json)
 
 
 @ctl.command()
 @_answer_options
 @click.pass_obj
-def stop(run: str, *, timeout_s: float, as_json: bool) -> int:
+def stop(run: Target, *, timeout_s: float, as_json: bool) -> int:
     """End the training at the next boundary, as Ctrl-C would."""
     from tuimon.cli import control
     from tuimon.model.commands import Stop
@@ -283,7 +315,7 @@ def stop(run: str, *, timeout_s: float, as_json: bool) -> int:
 @ctl.command()
 @click.option("--json", "as_json", is_flag=True, help="A list of objects for scripts.")
 @click.pass_obj
-def log(run: str, *, as_json: bool) -> None:
+def log(run: Target, *, as_json: bool) -> None:
     """Print every command the run was sent, with what became of it."""
     from tuimon.cli import control
 

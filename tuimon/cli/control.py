@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import msgspec
@@ -34,8 +34,15 @@ _POLL_S = 0.05
 Clock = Callable[[], float]
 
 
+class Target(NamedTuple):
+    """Which run, and the command that leads to its host; None is this host."""
+
+    token: str
+    via: str | None = None
+
+
 def send(
-    token: str,
+    target: Target,
     command: AnyCommand,
     *,
     timeout_s: float,
@@ -50,7 +57,12 @@ def send(
     """
     if problem := command.problem():
         raise UsageError(problem)
-    info = live_run(token)
+    if target.via is not None:
+        from tuimon.cli import far
+
+        told = far.send(target.via, target.token, command, timeout_s=timeout_s, clock=clock)
+        return print_outcome(told, as_json=as_json)
+    info = live_run(target.token)
     request = Request(uuid.uuid4().hex, who_asks(), command, time.time())
     reader = RingReader(info.ring(), at_end=True)
     try:
@@ -166,9 +178,14 @@ def sentence(state: CommandState) -> str:
     return f"{state.command} {state.state}{reason}"
 
 
-def print_log(token: str, *, as_json: bool) -> None:
+def print_log(target: Target, *, as_json: bool) -> None:
     """Every command the run was sent, oldest first, with the newest state of each."""
-    entries = ledger(registry.find_run(token))
+    if target.via is not None:
+        from tuimon.cli import far
+
+        entries = far.ledger(target.via, target.token)
+    else:
+        entries = ledger(registry.find_run(target.token))
     if as_json:
         rows = [
             {**outcome(entry), "by": entry.by, "asked_at": _iso(entry.asked_at_s)}

@@ -15,7 +15,9 @@ DEFAULT_HZ = 10.0
 ONCE_COLUMNS, ONCE_LINES = 120, 40  # what the screen is made for
 
 
-def attach(token: str | None, *, readonly: bool, hz: float, glyphs: str) -> int:
+def attach(
+    token: str | None, *, via: str | None = None, readonly: bool, hz: float, glyphs: str
+) -> int:
     """Open the viewer; returns when the user leaves it.
 
     A run that is named must be there; without a name the viewer waits for the first one.
@@ -25,6 +27,10 @@ def attach(token: str | None, *, readonly: bool, hz: float, glyphs: str) -> int:
         NoSuchRun, Refused, IncompatibleVersion: the named run cannot be watched.
     """
     need_terminal("tuimon attach --once", "prints one frame as text")
+    if via is not None:
+        from tuimon.tui import start
+
+        return start.attach_far(via, token, readonly=readonly, hz=hz, glyphs=glyphs)
     info = registry.find_run(token) if token is not None else None
     return view(info, readonly=readonly, hz=hz, glyphs=glyphs)
 
@@ -38,7 +44,7 @@ def view(
     return start.attach(info, readonly=readonly, hz=hz, glyphs=glyphs)
 
 
-def print_once(token: str | None, *, glyphs: str) -> int:
+def print_once(token: str | None, *, via: str | None = None, glyphs: str) -> int:
     """Print one frame, as large as COLUMNS and LINES say.
 
     Raises:
@@ -48,7 +54,30 @@ def print_once(token: str | None, *, glyphs: str) -> int:
 
     width = _positive(os.environ.get("COLUMNS", "")) or ONCE_COLUMNS
     height = _positive(os.environ.get("LINES", "")) or ONCE_LINES
-    click.echo(start.once(registry.find_run(token), width=width, height=height, glyphs=glyphs))
+    if via is not None:
+        click.echo(start.once_far(via, token, width=width, height=height, glyphs=glyphs))
+    else:
+        run = registry.find_run(token)
+        click.echo(start.once(run, width=width, height=height, glyphs=glyphs))
+    return EXIT_OK
+
+
+def relay(token: str | None) -> int:
+    """Serve one viewer over stdin and stdout until it leaves.
+
+    Raises:
+        UsageError: stdout is a terminal, where only a person would read.
+        NoSuchRun, Refused, IncompatibleVersion: the run cannot be watched.
+    """
+    from tuimon.feed.relay import Relay
+
+    if os.isatty(1):
+        raise UsageError("a relay speaks to a viewer: `tuimon attach --via CMD` starts it")
+    # What anybody prints from now on must not get between the messages.
+    sink = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    with os.fdopen(os.dup(0), "rb") as source:
+        Relay(lambda again: registry.find_run(again or token), source, sink).serve()
     return EXIT_OK
 
 

@@ -208,16 +208,20 @@ def read_history(path: Path) -> History | None:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
-            header = file.read(_HEADER.size)
-            if len(header) < _HEADER.size:
-                return None
-            magic, version, checksum, size = _HEADER.unpack(header)
-            if magic != _MAGIC or version != HISTORY_VERSION or size > _MAX_FILE_BYTES:
-                return None
-            payload = file.read(size)
+            return history_from(file.read(_HEADER.size + _MAX_FILE_BYTES))
     except OSError:
         return None
-    if len(payload) != size or zlib.crc32(payload) != checksum:
+
+
+def history_from(data: bytes) -> History | None:
+    """The history in the bytes of such a file; None where `read_history` says None."""
+    if len(data) < _HEADER.size:
+        return None
+    magic, version, checksum, size = _HEADER.unpack_from(data)
+    payload = memoryview(data)[_HEADER.size :]
+    if magic != _MAGIC or version != HISTORY_VERSION or size != len(payload):
+        return None
+    if zlib.crc32(payload) != checksum:
         return None
     try:
         return _decoder.decode(payload)

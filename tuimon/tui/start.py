@@ -15,7 +15,7 @@ from tuimon.tui.glyphs import SETS, set_for
 from tuimon.tui.once import render_once
 from tuimon.tui.theme import Look, colours_for
 from tuimon.view.frame import LOADING, WAITING, Frame
-from tuimon.view.session import watch_run
+from tuimon.view.session import watch_relay, watch_run
 
 if TYPE_CHECKING:
     from tuimon.tui.bridge import RunSession
@@ -53,14 +53,42 @@ def attach(run: Any, *, readonly: bool = False, hz: float = 10.0, glyphs: str | 
     )
 
 
+def attach_far(
+    via: str,
+    run: str | None,
+    *,
+    readonly: bool = False,
+    hz: float = 10.0,
+    glyphs: str | None = AUTO,
+) -> int:
+    """Watch a run on another host, which the command `via` leads to; the exit code.
+
+    The command is started before the screen is drawn, so that it can ask for a password.
+
+    Raises:
+        UsageError: the terminal cannot show the viewer, or the command cannot be used.
+        NoSuchRun, Refused, IncompatibleVersion: as the relay says, or why there is none.
+    """
+    problem = terminal_problem(os.environ)
+    if problem:
+        raise UsageError(problem)
+    session = watch_relay(via, run, readonly=readonly, by=_whoever())
+    place = dump_folder_of(session.folder)
+    return watch(session, readonly=readonly, hz=hz, glyphs=glyphs, dump_folder=place)
+
+
+def once_far(
+    via: str, run: str | None, *, width: int, height: int, glyphs: str | None = AUTO
+) -> str:
+    """One frame of a run on another host as plain text; raises as `attach_far` does."""
+    session = watch_relay(via, run, readonly=True)
+    return _painted_once(session, width, height, glyphs)
+
+
 def once(run: Any, *, width: int = 120, height: int = 40, glyphs: str | None = AUTO) -> str:
     """One frame of a run as plain text; needs no terminal."""
     session = watch_run(run, readonly=True, environ=os.environ)
-    try:
-        frame = _settled(session)
-    finally:
-        session.close()
-    return render_once(frame, width, height, glyphs=_look(os.environ, glyphs).glyphs)
+    return _painted_once(session, width, height, glyphs)
 
 
 def watch(
@@ -133,6 +161,14 @@ def _settled(session: RunSession) -> Frame:
         time.sleep(0.02)
         frame = session.tick()
     return frame
+
+
+def _painted_once(session: RunSession, width: int, height: int, glyphs: str | None) -> str:
+    try:
+        frame = _settled(session)
+    finally:
+        session.close()
+    return render_once(frame, width, height, glyphs=_look(os.environ, glyphs).glyphs)
 
 
 def _report(failure: BaseException) -> int:

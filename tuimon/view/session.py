@@ -19,6 +19,7 @@ from tuimon.model.records import CommandState
 from tuimon.model.text import plain
 from tuimon.view.frame import OTHER_VERSION, WAITING, Exit, Frame
 from tuimon.view.late_start import apply_history
+from tuimon.view.remote import open_relay
 from tuimon.view.source import Source, hello_of, open_source
 from tuimon.view.staleness import Signs, fresh_readings, judge
 from tuimon.view.store import RunState, Standing
@@ -43,8 +44,13 @@ class Session:
         *,
         clock: Clock = time.time,
         stopwatch: Clock = time.monotonic,
+        folder: str = "",
     ) -> None:
-        """`find` raises a TuimonError while there is no run; `clock` is unix time."""
+        """`find` raises a TuimonError while there is no run; `clock` is unix time.
+
+        `folder` is where the training was started, when that is known from the beginning.
+        """
+        self.folder = folder
         self.state = RunState()
         self._find = find
         self._open_run = open_run
@@ -166,3 +172,17 @@ def watch_run(
         return run if isinstance(run, RunInfo) else registry.find_run(run, environ)
 
     return Session(find, lambda info: open_source(info, by=by, readonly=readonly), clock=clock)
+
+
+def watch_relay(
+    command: str, token: str | None = None, *, readonly: bool = False, by: str = ""
+) -> Session:
+    """A session on a run behind `command`; blocks until its relay has answered.
+
+    Raises:
+        UsageError, NoSuchRun, Refused, IncompatibleVersion: as their messages say.
+    """
+    source = open_relay(command, token, by=by, readonly=readonly)
+    return Session(
+        lambda: source.info, lambda _: source, clock=source.now_s, folder=source.info.cwd
+    )

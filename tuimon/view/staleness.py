@@ -31,6 +31,11 @@ SILENT_AFTER_S, SILENT_FACTOR = 10.0, 20.0
 FIRST_LATE_AFTER_S, FIRST_SILENT_AFTER_S = 30.0, 120.0
 READINGS_STALE_AFTER_S = 15.0  # the scribe reads once a second
 
+_DELETED = (
+    "its run folder was deleted: this view goes on, but no command and no new viewer gets "
+    "through until the training is started again"
+)
+
 
 @dataclass(frozen=True)
 class Signs:
@@ -72,6 +77,10 @@ def judge(now_s: float, status: SourceStatus, signs: Signs) -> Standing:
         return Standing(OTHER_VERSION, detail, lost=status.lost)
     if signs.goodbye is not None or (not status.alive and status.caught_up):
         return _gone(status, signs)
+    if status.link:
+        since = duration_s(round(status.link_lost_for_s))
+        detail = f"relay lost {since} ago: {plain(status.link)}; the picture is the last one"
+        return Standing(RECONNECTING, detail, status.link_lost_for_s, lost=status.lost)
     if not status.connected:
         return _unconnected(status, signs)
     if not (status.caught_up or signs.was_caught_up):
@@ -112,6 +121,8 @@ def _moving(now_s: float, status: SourceStatus, signs: Signs) -> Standing:
         state, detail = LATE, f"{what}: {why}; nothing to do yet"
     elif signs.step is None:
         detail = f"{what}: {why}"
+    if status.deleted:
+        detail = f"{_DELETED}{'; ' if detail else ''}{detail}"
     return Standing(state, detail, silent_s, lost=status.lost)
 
 
@@ -131,7 +142,12 @@ def _gone(status: SourceStatus, signs: Signs) -> Standing:
     exit_ = signs.goodbye or status.exit
     if exit_ is None:
         exit_ = Exit("killed", None, "it left no last word")
-    detail = f"{_how(exit_, signs)}; the picture stays, q leaves"
+    stays = (
+        "its run folder was deleted: this picture is all there is"
+        if status.deleted
+        else ("the picture stays")
+    )
+    detail = f"{_how(exit_, signs)}; {stays}, q leaves"
     return Standing(GONE, detail, exit=exit_, lost=status.lost)
 
 

@@ -63,7 +63,7 @@ def state_badge(look: Look, frame: Frame) -> Row:
     mark = marks.get(frame.state, glyphs.warning)
     colour = _COLOURS.get(frame.state, "warn")
     words = f"{mark} {frame.state.upper()}"
-    if frame.state in (LATE, SILENT) and frame.silent_for_s is not None:
+    if frame.state in (LATE, SILENT, RECONNECTING) and frame.silent_for_s is not None:
         words += f" {duration_s(float(int(frame.silent_for_s)))}"
     if frame.state == LIVE:
         return [text(look, words, colour, bold=True)]
