@@ -118,12 +118,11 @@ class Session:
             ring.publish(payload)
 
     def advance(self, step: int, now_s: float) -> None:
-        """Note the newest step of the primary optimizer; repeats what late readers need."""
+        """Note the newest step, before its record; repeats what late readers need."""
         ring = self._ring
         if ring is None or self.finished:
             return
-        self.step = step
-        ring.set_state(self._state, step)
+        self.step = ring.step = step
         if now_s >= self._repeat_at_s:
             self._repeat_at_s = now_s + REPEAT_S
             self._repeat(ring)

@@ -192,6 +192,8 @@ class Track:
         now_s = time.perf_counter()
         step_s = None if self._finished_s is None else now_s - self._finished_s - update.waited_s
         self._finished_s = now_s
+        if self.index == 0:
+            observer.session.advance(self.step, time.monotonic())
         observer.session.publish(
             step_record(
                 place,
@@ -211,8 +213,6 @@ class Track:
         )
         update.calls = []
         observer.used_up(self)
-        if self.index == 0:
-            observer.session.advance(self.step, time.monotonic())
         updated = update.ran and not skipped
         observer.extras.after_update(self, self.step, step_s, updated, suspicious)
         self.step += 1

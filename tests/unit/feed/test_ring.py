@@ -177,6 +177,17 @@ def test_the_header_tells_state_and_step(writer: RingWriter) -> None:
     assert reader.status().changed_ns == paused.changed_ns
 
 
+def test_a_record_takes_the_newest_step_to_the_header(writer: RingWriter) -> None:
+    reader = RingReader(writer.path)
+    writer.set_state(PAUSED, 12)
+    writer.step = 13
+    writer.publish(b"x")
+    assert (reader.status().state, reader.status().step) == (PAUSED, 13)
+    writer.step = 14
+    assert not writer.publish(bytes(CAPACITY))
+    assert reader.status().step == 14
+
+
 def test_reads_are_bounded_by_count(writer: RingWriter) -> None:
     for index in range(10):
         writer.publish(payload(index))
