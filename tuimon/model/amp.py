@@ -70,7 +70,7 @@ class AmpCalls(Record, frozen=True, array_like=True, tag=41):
     """What was called in which order, counted over the run; published again when it changes.
 
     Attributes:
-        scaled, unscaled: backward calls on a loss that a GradScaler had scaled, and on others.
+        scaled: calls of `GradScaler.scale`.
         scaler_steps: calls of `GradScaler.step`.
         optimizer_steps: how many of those came to call `Optimizer.step`.
         direct_steps: calls of `Optimizer.step` past the GradScaler with gradients that carry its
@@ -85,7 +85,6 @@ class AmpCalls(Record, frozen=True, array_like=True, tag=41):
     """
 
     scaled: int = 0
-    unscaled: int = 0
     scaler_steps: int = 0
     optimizer_steps: int = 0
     direct_steps: int = 0

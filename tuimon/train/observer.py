@@ -24,6 +24,7 @@ from tuimon.train.extras import TAP as EXTRAS_TAP
 from tuimon.train.extras import Extras
 from tuimon.train.gate import Gate
 from tuimon.train.roster import Roster
+from tuimon.train.scaling import Scaling
 from tuimon.train.session import Session
 from tuimon.train.stats import host_number
 from tuimon.train.taps.batch import Batches
@@ -65,6 +66,7 @@ class Observer:
         self.clips = Clips()
         self.extras = Extras(self)
         self.backward_calls = 0
+        self.amp = Scaling(self)
         self.explicit = False
         self.off = False
         self.thread = get_ident()
@@ -80,6 +82,7 @@ class Observer:
         self.controls = Controls(self)
         self.losses, self.last_losses = Losses(), None
         self.times, self.clips = Times(), Clips()
+        self.amp = Scaling(self)
         self.explicit = False
         self.extras.start_over()
 
@@ -185,6 +188,7 @@ class Observer:
     def flush(self) -> None:
         """At the end of the run: publish what a device still owes, within a bounded time."""
         self.batches.flush()
+        self.amp.publish()
         deadline_s = time.monotonic() + FLUSH_LIMIT_S
         for track in self.roster.tracks.values():
             track.flush(deadline_s)

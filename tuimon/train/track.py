@@ -178,6 +178,8 @@ class Track:
     def finish(self, *, scaler: ScalerView | None = None, skipped: bool = False) -> None:
         """After an attempted update: look at the weights when it is due, publish the record."""
         observer, update, weights = self._observer, self.update, self._weights
+        if scaler is None and observer.amp.is_used:
+            observer.amp.on_direct_step(self)
         losses = observer.take_losses(self)
         measured = update.measured
         suspicious = _is_bad(losses.last) or (measured is not None and measured.bad_total > 0)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import torch
 from torch.amp.grad_scaler import GradScaler, OptState
 
@@ -13,6 +15,7 @@ from tuimon.model.records import CLIP_ON
 from tuimon.model.units import number
 from tuimon.train.account import ScalerView
 from tuimon.train.observer import Observer
+from tuimon.train.overflow import Overflows
 from tuimon.train.taps.hooks import is_capturing
 from tuimon.train.taps.loss import LossTap
 from tuimon.train.taps.patches import On, Patches
@@ -24,8 +27,11 @@ class ScalerTap:
 
     def __init__(self, observer: Observer, losses: LossTap) -> None:
         self._observer = observer
+        self._losses = losses
+        self._overflows = Overflows()
         guard = observer.boundary.guard
-        self._scaled = guard("loss scale", losses.remember_scaled)
+        self._scaled = guard("loss scale", self._on_scaled)
+        self._unscaled = guard("loss scale", self._on_unscale)
         self._before_step = guard("loss scale", self._on_step)
         self._look = guard("loss scale", self._on_gradients)
         self._after_step = guard("loss scale", self._on_stepped)
@@ -33,9 +39,10 @@ class ScalerTap:
         self._updated = guard("loss scale", self._on_update)
 
     def install(self, patches: Patches) -> None:
-        """Wrap `scale`, `step` and `update`, also where a subclass has its own."""
+        """Wrap what a training calls, also where a subclass has its own."""
         for owner in (GradScaler, torch.cuda.amp.GradScaler):
             patches.install(owner, "scale", self._wrap_scale)
+            patches.install(owner, "unscale_", self._wrap_unscale)
             patches.install(owner, "step", self._wrap_step)
             patches.install(owner, "update", self._wrap_update)
 
@@ -45,10 +52,21 @@ class ScalerTap:
         def scale(scaler: Any, outputs: Any) -> Any:
             scaled = original(scaler, outputs)
             if on[0] and not observer.off and scaler.is_enabled():
-                self._scaled(outputs, scaled)
+                self._scaled(scaler, outputs, scaled)
             return scaled
 
         return scale
+
+    def _wrap_unscale(self, original: Callable[..., Any], on: On) -> Callable[..., Any]:
+        observer = self._observer
+
+        def unscale(scaler: Any, optimizer: Any) -> Any:
+            # `GradScaler.step` calls it too: that is no call of the script's.
+            if on[0] and not observer.off and observer.scaling is None and scaler.is_enabled():
+                self._unscaled(scaler, optimizer)
+            return original(scaler, optimizer)
+
+        return unscale
 
     def _wrap_step(self, original: Callable[..., Any], on: On) -> Callable[..., Any]:
         observer = self._observer
@@ -73,13 +91,24 @@ class ScalerTap:
         observer = self._observer
 
         def update(scaler: Any, *args: Any, **kwargs: Any) -> Any:
-            old = self._scale(scaler) if on[0] and not observer.off else None
+            watched = on[0] and not observer.off and scaler.is_enabled()
+            old = self._scale(scaler) if watched else None
             result = original(scaler, *args, **kwargs)
-            if old is not None:
+            if watched:
                 self._updated(old, scaler)
             return result
 
         return update
+
+    def _on_scaled(self, scaler: Any, outputs: Any, scaled: Any) -> None:
+        self._losses.remember_scaled(outputs, scaled)
+        self._overflows.note_loss(outputs)
+        self._observer.amp.on_scale(scaler)
+
+    def _on_unscale(self, scaler: Any, optimizer: Any) -> None:
+        observer = self._observer
+        track = observer.roster.tracks.get(id(optimizer))
+        observer.amp.on_unscale(track, optimizer, host_scale(scaler))
 
     def _on_step(self, scaler: Any, optimizer: Any) -> Track | None:
         """The gate; None where this is not an update of a watched optimizer."""
@@ -111,19 +140,38 @@ class ScalerTap:
         if ready and observer.clipping.mode == CLIP_ON and not clipped:
             scaler.unscale_(optimizer)
             ready = False
-        track.look(host_scale(scaler) if ready else None, scaled=ready)
+        scale = host_scale(scaler)
+        observer.amp.on_step(track, ready=ready, scale=scale)
+        track.look(scale if ready else None, scaled=ready)
+        self._overflows.look(track)
         observer.spent(began_s)
 
     def _on_stepped(self, scaler: Any, optimizer: Any, track: Track) -> None:
         """A step is skipped when the optimizer did not run, or ran and found an Inf."""
         began_s = time.perf_counter()
         view = _view(scaler, optimizer)
-        track.finish(scaler=view, skipped=bool(view.host_found_inf) or not track.update.ran)
+        step, ran = track.step, track.update.ran
+        skipped = bool(view.host_found_inf) or not ran
+        track.finish(scaler=view, skipped=skipped)
+        self._observer.amp.on_stepped(ran=ran)
+        if skipped:
+            self._tell_skip(track, step, view)
         self._observer.spent(began_s)
 
-    def _on_update(self, old: float, scaler: Any) -> None:
+    def _tell_skip(self, track: Track, step: int, view: ScalerView) -> None:
+        losses = self._observer.last_losses
+        loss = losses.last if losses is not None else None
+        skip = msgspec.structs.replace(
+            self._overflows.take(step, track.index),
+            scale=view.host_scale,
+            loss_is_finite=None if loss is None else math.isfinite(loss),
+        )
+        self._observer.session.publish(skip)
+
+    def _on_update(self, old: float | None, scaler: Any) -> None:
+        self._observer.amp.on_update()
         new = host_scale(scaler)
-        if new is None or new == old:
+        if new is None or old is None or new == old:
             return
         text = f"loss scale {number(old)} → {number(new)}"
         self._observer.session.event("amp-scale", text)
