@@ -60,11 +60,11 @@ class ScalerTap:
     def _wrap_unscale(self, original: Callable[..., Any], on: On) -> Callable[..., Any]:
         observer = self._observer
 
-        def unscale(scaler: Any, optimizer: Any) -> Any:
+        def unscale(scaler: Any, *args: Any, **kwargs: Any) -> Any:
             # `GradScaler.step` calls it too: that is no call of the script's.
             if on[0] and not observer.off and observer.scaling is None and scaler.is_enabled():
-                self._unscaled(scaler, optimizer)
-            return original(scaler, optimizer)
+                self._unscaled(scaler, args[0] if args else kwargs.get("optimizer"))
+            return original(scaler, *args, **kwargs)
 
         return unscale
 
@@ -154,7 +154,7 @@ class ScalerTap:
         skipped = bool(view.host_found_inf) or not ran
         track.finish(scaler=view, skipped=skipped)
         self._observer.amp.on_stepped(ran=ran)
-        if skipped:
+        if skipped and view.host_found_inf is not False:
             self._tell_skip(track, step, view)
         self._observer.spent(began_s)
 
