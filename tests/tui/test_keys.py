@@ -231,13 +231,13 @@ async def test_a_command_shows_its_life_in_the_footer() -> None:
     async with driven(run.frame()) as viewer:
         await viewer.press("space")
         await viewer.until_sent(1)
-        assert "Pause accepted" in viewer.text.splitlines()[-1]
+        assert "pause accepted" in viewer.text.splitlines()[-1]
         done = CommandState("id1", "Pause", "applied", step=400)
         await viewer.show(run.frame(commands=(done,)))
-        assert "Pause applied at step 400" in viewer.text.splitlines()[-1]
+        assert "pause applied at step 400" in viewer.text.splitlines()[-1]
         viewer.clock.now_s += 60
         await viewer.show(run.frame(commands=(done,)))
-        assert "Pause" not in viewer.text.splitlines()[-1]
+        assert "pause applied" not in viewer.text.splitlines()[-1]
         refused = CommandState("id2", "Stop", "refused", reason="two ranks")
         await viewer.show(run.frame(commands=(done, refused)))
         assert "Stop refused: two ranks" in viewer.text.splitlines()[-1]

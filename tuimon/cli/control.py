@@ -23,7 +23,7 @@ from tuimon.feed.codec import decode
 from tuimon.feed.history import read_history
 from tuimon.feed.registry import RunInfo
 from tuimon.feed.ring import RingReader
-from tuimon.model.commands import AnyCommand, Request
+from tuimon.model.commands import AnyCommand, Request, title_words
 from tuimon.model.records import ENDED, CommandState, Goodbye, Record
 from tuimon.model.text import plain
 from tuimon.model.units import DASH
@@ -75,7 +75,7 @@ def send(
         is_silent = isinstance(error.__cause__, TimeoutError)
         fate = "expired" if is_silent else "refused"
         reason = f"{error}{'; it may be applied when the process goes on' if is_silent else ''}"
-        state = CommandState(request.id, command.title, fate, reason=reason)
+        state = CommandState(request.id, command.title, fate, reason=reason, words=command.words)
     finally:
         reader.close()
     return print_outcome(state, as_json=as_json)
@@ -168,14 +168,15 @@ def outcome(state: CommandState) -> dict[str, Any]:
 
 def sentence(state: CommandState) -> str:
     """One command's fate for a person."""
+    words = state.words or title_words(state.command)
     change = ""
     if state.old is not None or state.new is not None:
         change = f": {state.old or DASH} → {state.new or DASH}"
     reason = f": {state.reason}" if state.reason else ""
     if state.state == "applied":
         where = f" at step {state.step:,}" if state.step is not None else ""
-        return f"{state.command} applied{where}{change}{reason}"
-    return f"{state.command} {state.state}{reason}"
+        return f"{words} applied{where}{change}{reason}"
+    return f"{words} {state.state}{reason}"
 
 
 def print_log(target: Target, *, as_json: bool) -> None:

@@ -172,6 +172,7 @@ class ControlServer:
         state = CommandState(
             id=request.id[:MAX_ID_CHARS],
             command=title,
+            words=request.command.words,
             state="refused",
             by=request.by[:200],
             asked_at_s=request.asked_at_s,

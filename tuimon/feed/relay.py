@@ -332,8 +332,14 @@ class Relay:
 
 
 def _answer(info: RunInfo, request: Request, readonly: bool) -> CommandState:
+    command = request.command
     state = CommandState(
-        request.id, request.command.title, "refused", request.by, request.asked_at_s
+        request.id,
+        command.title,
+        "refused",
+        request.by,
+        request.asked_at_s,
+        words=command.words,
     )
     if readonly:
         return msgspec.structs.replace(state, reason="the viewer is read-only")

@@ -7,6 +7,7 @@ trainer's answer. Commands are data: nothing in them is evaluated or unpickled.
 from __future__ import annotations
 
 import math
+import re
 
 import msgspec
 
@@ -30,6 +31,19 @@ class Command(msgspec.Struct, frozen=True, array_like=True):
         """The name that the ledger and the screen show."""
         return type(self).__name__
 
+    @property
+    def words(self) -> str:
+        """What a person calls it."""
+        return title_words(self.title)
+
+
+def title_words(title: str) -> str:
+    """A class name as words, where nobody has said better: "SetClip" is "set clip"."""
+    return _TITLE_WORDS.get(title) or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", title).lower()
+
+
+_TITLE_WORDS = {"SetClip": "clip", "SetMaxNorm": "max_norm", "StepOnce": "step"}
+
 
 class Pause(Command, frozen=True, array_like=True, tag=1):
     """Wait at the next gate, before the update."""
@@ -49,6 +63,10 @@ class StepOnce(Command, frozen=True, array_like=True, tag=3):
             return f"the number of steps is {self.count}; give 1 to {MAX_STEPS_ONCE:,}"
         return ""
 
+    @property
+    def words(self) -> str:
+        return "one step" if self.count == 1 else f"{self.count:,} steps"
+
 
 class SetClip(Command, frozen=True, array_like=True, tag=4):
     """Who decides about gradient clipping: tuimon ("on"), nobody ("off"), the script ("user")."""
@@ -65,6 +83,12 @@ class SetClip(Command, frozen=True, array_like=True, tag=4):
             return _bad_max_norm(self.max_norm)
         return ""
 
+    @property
+    def words(self) -> str:
+        if self.mode == CLIP_USER:
+            return "clip as the script does"
+        return f"clip {self.mode}" + ("" if self.max_norm is None else f" {self.max_norm!r}")
+
 
 class SetMaxNorm(Command, frozen=True, array_like=True, tag=5):
     """Change the bound of tuimon's clipping."""
@@ -73,6 +97,10 @@ class SetMaxNorm(Command, frozen=True, array_like=True, tag=5):
 
     def problem(self) -> str:
         return _bad_max_norm(self.max_norm)
+
+    @property
+    def words(self) -> str:
+        return f"max_norm {self.max_norm!r}"
 
 
 class Dump(Command, frozen=True, array_like=True, tag=6):
@@ -91,6 +119,12 @@ class Dump(Command, frozen=True, array_like=True, tag=6):
         if len(self.directory.encode()) > MAX_TEXT:
             return f"the folder's path is longer than {MAX_TEXT} bytes"
         return ""
+
+    @property
+    def words(self) -> str:
+        if len(self.layers) > 1:
+            return f"dump {len(self.layers):,} layers"
+        return f"dump {self.layers[0] or 'all layers'}" if self.layers else "dump"
 
 
 class Stop(Command, frozen=True, array_like=True, tag=7):

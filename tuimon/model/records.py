@@ -225,6 +225,7 @@ class CommandState(Record, frozen=True, array_like=True, tag=9):
     old: str | None = None
     new: str | None = None
     reason: str = ""
+    words: str = ""  # the command as a person says it: "clip on 1.0"
 
 
 class DeviceReading(msgspec.Struct, frozen=True, array_like=True):

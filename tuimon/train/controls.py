@@ -40,6 +40,7 @@ class Controls:
         state = CommandState(
             id=request.id,
             command=request.command.title,
+            words=request.command.words,
             state="refused" if reason else "accepted",
             by=request.by,
             asked_at_s=request.asked_at_s,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tuimon.model import commands
 from tuimon.model.records import CLIP_ON, PAUSED, RUNNING, CommandState
+from tuimon.model.text import plain
 from tuimon.train.boundary import Stop
 
 if TYPE_CHECKING:
@@ -207,7 +208,8 @@ class Gate:
         self._wants_pause = False
         self.applied(request, "running", "stopped")
         self._event("stop", f"stopped by {request.by or 'a command'}", request, severity="warning")
-        raise Stop(f"stopped by tuimon at step {self._observer.roster.next_step()}")
+        who = plain(request.by, 200) or "a command"
+        raise Stop(f"stopped by {who} at step {self._observer.roster.next_step()}")
 
     def applied(
         self,
@@ -238,6 +240,7 @@ class Gate:
             CommandState(
                 id=request.id,
                 command=request.command.title,
+                words=request.command.words,
                 state=state,
                 by=request.by,
                 asked_at_s=request.asked_at_s,

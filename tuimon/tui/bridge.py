@@ -80,7 +80,7 @@ class Bridge:
 
     def send(self, command: AnyCommand, then: Callable[[], None]) -> None:
         """Put a command on its way; `then` is called when the session has taken or refused it."""
-        self.say(f"{command.title} sent", "key")
+        self.say(f"{command.words} sent", "key")
         task = asyncio.get_running_loop().create_task(self._deliver(command, then))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
@@ -89,7 +89,7 @@ class Bridge:
         try:
             state = await asyncio.to_thread(self._session.send, command)
         except (TuimonError, OSError) as error:
-            self.say(f"{command.title} not sent: {error}", "bad")
+            self.say(f"{command.words} not sent: {error}", "bad")
         else:
             if state.id not in self._told:
                 self._tell(state)

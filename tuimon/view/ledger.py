@@ -30,6 +30,7 @@ class Ledger:
                 record,
                 by=record.by or known.by,
                 asked_at_s=record.asked_at_s or known.asked_at_s,
+                words=record.words or known.words,
             )
         elif len(self._states) >= MAX_COMMANDS:
             del self._states[next(iter(self._states))]
@@ -53,6 +54,7 @@ def _safe(record: CommandState) -> CommandState:
     return msgspec.structs.replace(
         record,
         command=plain(record.command, 40),
+        words=plain(record.words, 200),
         state=plain(record.state, 20),
         by=plain(record.by, 200),
         old=None if record.old is None else plain(record.old),

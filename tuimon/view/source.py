@@ -250,6 +250,7 @@ def state_of(request: Request, state: str, reason: str = "") -> CommandState:
     return CommandState(
         id=request.id,
         command=request.command.title,
+        words=request.command.words,
         state=state,
         by=request.by,
         asked_at_s=request.asked_at_s,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
+from tuimon.model.commands import title_words
 from tuimon.model.records import CommandState, Event
 from tuimon.model.text import plain
 from tuimon.tui.panels.header import clock
@@ -22,7 +23,7 @@ def mark_of(look: Look, severity: str) -> tuple[str, str]:
 
 def command_words(state: CommandState) -> str:
     """A command's life in one line."""
-    words = f"{state.command} {state.state}"
+    words = f"{state.words or title_words(state.command)} {state.state}"
     if state.state == "applied" and state.step is not None:
         words += f" at step {state.step:,}"
     if state.old is not None or state.new is not None:
