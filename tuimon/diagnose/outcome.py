@@ -13,6 +13,17 @@ from tuimon.model.records import Symptom
 _DIVERGENCE = frozenset(
     ("non-finite-parameter", "non-finite-gradient", "non-finite-loss", "explosion")
 )
+# The training goes on and learns nothing. These are warnings only where the loss says so too.
+_STALLS = frozenset(
+    (
+        "dead-units",
+        "frozen-parameters",
+        "plateau",
+        "saturated-output",
+        "slow-progress",
+        "vanishing-gradient",
+    )
+)
 _CRASHES = frozenset(("exception", "killed"))
 
 
@@ -39,8 +50,11 @@ def outcome(
     # A scaler that leaves out every update leaves the weights where they are.
     if amp_verdict == COLLAPSING:
         return "stalled"
+    found = list(symptoms)
+    if any(SEVERITIES.index(each.severity) > 0 and each.kind in _STALLS for each in found):
+        return "stalled"
     refuted = "refuted"
-    severities = [symptom.severity for symptom in symptoms]
+    severities = [symptom.severity for symptom in found]
     severities += [finding.severity for finding in findings if finding.status != refuted]
     if any(SEVERITIES.index(severity) > 0 for severity in severities):
         return "unhealthy"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from tuimon.diagnose.gradients import gradient_bits
@@ -21,6 +21,7 @@ class Update:
         losses: what is known of its loss, last value and sum.
         scale: loss scale; None without a GradScaler.
         bad: exact counts of tensors that tripped.
+        lrs: learning rate of each param_group; None where it is not known.
     """
 
     measured: Step | DeviceStats
@@ -28,6 +29,12 @@ class Update:
     skipped: bool
     scale: float | None
     bad: list[BadTensor]
+    lrs: list[float | None] = field(default_factory=list)
+
+    @property
+    def loss(self) -> float | None:
+        """The loss that this update follows; None when it is not known."""
+        return self.losses[-1] if self.losses else None
 
     @property
     def step(self) -> int:
@@ -90,7 +97,9 @@ class Updates:
 
 
 def _alone(record: Step) -> Update:
-    return Update(record, _losses(record), record.skipped, record.loss_scale, record.bad)
+    return Update(
+        record, _losses(record), record.skipped, record.loss_scale, record.bad, record.lrs
+    )
 
 
 def _joined(record: DeviceStats, host: Step | None) -> Update:
@@ -103,6 +112,7 @@ def _joined(record: DeviceStats, host: Step | None) -> Update:
         skipped=host.skipped or bool(record.found_inf),
         scale=host.loss_scale if scale is None else scale,
         bad=host.bad,
+        lrs=host.lrs,
     )
 
 

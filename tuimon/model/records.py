@@ -204,13 +204,17 @@ class Event(Record, frozen=True, array_like=True, tag=7):
 
 
 class Symptom(Record, frozen=True, array_like=True, tag=8):
-    """An observation by a detector; `kind` is a slug of `causes.SYMPTOMS`."""
+    """An observation by a detector; `kind` is a slug of `causes.SYMPTOMS`.
+
+    `figures` are the numbers of `detail` by name, for rules: never parsed from the sentence.
+    """
 
     kind: str
     step: int | None
     rank: int
     severity: str
     detail: str
+    figures: dict[str, float] = {}
 
 
 class CommandState(Record, frozen=True, array_like=True, tag=9):
