@@ -1,0 +1,353 @@
+"""Which line and module an operation of the loss graph comes from, learned in a few forwards.
+
+Between a forward that is learned and its backward, autograd's anomaly mode (without its search for
+NaN) asks for a stack at every node; what answers is a short walk of ours. Nothing is printed, no
+number changes, and in every other step nothing is done.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+import torch
+import torch.fx.traceback as _stacks
+from torch import nn
+
+from tuimon.train.autopsy.nodes import is_leaf
+from tuimon.train.autopsy.sites import Place, is_foreign, remembered
+from tuimon.train.autopsy.structure import Caller, Spot, caller, spots
+from tuimon.train.layers import unwrap
+
+FIRST = 4  # backward calls that are learned one after the other
+GROWTH = 1.5  # from then on at growing distances, so that rare branches are seen as well
+MAX_LEARNED = 28  # until about the 20,000th
+MAX_AGAIN = 6  # because the graph looks different
+MAX_STACKS = 50_000  # operations of one window
+MAX_WINDOW_S = 20.0  # from its first operation to the last
+SHARE = 0.01  # of the time of the run that later windows may take
+MAX_KNOWN = 60_000  # places
+MAX_SITES = 4  # of one place, in one graph or another
+
+_CALL = nn.Module._call_impl.__code__
+_TRACE = "traceback_"
+
+
+class Site(str):
+    """What stands in the metadata of a node: a line of a traceback, and its parts."""
+
+    __slots__ = ("in_model", "module", "place")
+
+    place: Place | None
+    module: str
+    in_model: bool
+
+
+class Found(NamedTuple):
+    """Where an operation comes from.
+
+    Attributes:
+        place: None when no line of the user's led to it.
+        module: path of the innermost watched module that ran; "" outside of all; None not known.
+        in_model: a watched module ran.
+        note: how it was found, where it was not by its exact place.
+    """
+
+    place: Place | None
+    module: str | None
+    in_model: bool
+    note: str = ""
+
+
+class Learned(NamedTuple):
+    """One graph that has been learned, while its nodes live."""
+
+    caller: Caller
+    spots: list[Spot]
+    sites: list[Found | None]
+
+
+class LineMap:
+    """Learns and tells the lines of operations. Used by the training thread only."""
+
+    def __init__(
+        self,
+        roots: Callable[[], Iterable[tuple[str, nn.Module]]],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._roots = roots
+        self._clock = clock
+        self._began_s = clock()
+        self._due = True
+        self._window: _Window | None = None
+        self._stuck = False
+        self._backwards = 0
+        self._next = 1
+        self._learned = 0
+        self._again = 0
+        self._spent_s = 0.0
+        self._exact: dict[tuple[Caller, int], list[Found]] = {}
+        self._near: dict[tuple[Caller, int], list[Found]] = {}
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether the flag is on because of us."""
+        return self._window is not None
+
+    def before_forward(self, module: nn.Module) -> None:
+        """A training forward of a watched root begins."""
+        if self._stuck:
+            self._unstick()
+        if not self._due or self._window is not None:
+            return
+        self._due = False
+        began_s = self._clock()
+        self._window = _Window(self._paths(), self._clock)
+        self._window.open(module, self.release)
+        self._spent_s += self._clock() - began_s
+
+    def before_backward(self, losses: Sequence[torch.Tensor]) -> Learned | None:
+        """A backward of the user's is about to begin; returns what was learned of its graph."""
+        learned = None
+        if self._window is not None:
+            learned = self._learn(losses)
+        elif self._stuck:
+            self._unstick()
+        self._backwards += 1
+        if self._backwards >= self._next:
+            self._plan()
+        return learned
+
+    def look_again(self) -> None:
+        """The graph is not as it was learned."""
+        if self._again < MAX_AGAIN and not self._due:
+            self._again += 1
+            self._due = True
+
+    def release(self) -> None:
+        """Put the flag back as it was. Can be called at any time."""
+        window, self._window = self._window, None
+        if window is not None:
+            self._stuck = window.close()
+
+    def read(self, losses: Sequence[torch.Tensor]) -> Reading:
+        """The graph of these losses, to look its operations up in; call it before backward."""
+        return Reading(self, caller(), spots(losses))
+
+    def lookup(self, at: Caller, path: int, around: int | None = None) -> Found | None:
+        """Where the operation at a place in the graph comes from; None rather than a guess."""
+        found = _only(self._exact.get((at, path), ()))
+        if found is not None or around is None:
+            return found
+        found = _only(self._near.get((at, around), ()))
+        if found is None:
+            anywhere = [
+                site
+                for table, key in ((self._exact, path), (self._near, around))
+                for (_, known), sites in table.items()
+                if known == key
+                for site in sites
+            ]
+            found = _only(anywhere)
+        return None if found is None else found._replace(note=_NEAR)
+
+    # --- learning ---------------------------------------------------------------------------------
+
+    def _plan(self) -> None:
+        self._next = self._backwards + 1
+        if self._learned < FIRST:
+            self._due = True
+        elif self._learned < MAX_LEARNED:
+            self._next = int(self._backwards * GROWTH) + 1
+            elapsed_s = self._clock() - self._began_s
+            self._due = self._spent_s < SHARE * elapsed_s
+        else:
+            self._next = sys.maxsize
+
+    def _learn(self, losses: Sequence[torch.Tensor]) -> Learned:
+        window = self._window
+        assert window is not None
+        self.release()
+        began_s = self._clock()
+        at = caller()
+        found = spots(losses)
+        sites = [_site_of(spot.node) for spot in found]
+        for spot, site in zip(found, sites, strict=True):
+            if site is not None and len(self._exact) < MAX_KNOWN:
+                _add(self._exact, (at, spot.path), site)
+                _add(self._near, (at, spot.around), site)
+        self._learned += 1
+        self._spent_s += self._clock() - began_s + window.spent_s
+        return Learned(at, found, sites)
+
+    def _paths(self) -> dict[int, str]:
+        """The watched modules by id."""
+        paths: dict[int, str] = {}
+        for prefix, root in self._roots():
+            for name, module in unwrap(root).named_modules():
+                path = f"{prefix}{name}".replace("_orig_mod.", "").replace("_orig_mod", "")
+                paths.setdefault(id(module), path.rstrip("."))
+        return paths
+
+    def _unstick(self) -> None:
+        """The script's own `detect_anomaly`, entered in our window, has put our flag back."""
+        if not torch.is_anomaly_enabled():
+            return
+        self._stuck = False
+        if not torch.is_anomaly_check_nan_enabled():
+            torch.set_anomaly_enabled(False, True)
+
+
+class Reading:
+    """One graph, as it is looked up. Holds its nodes: drop it after use."""
+
+    def __init__(self, lines: LineMap, at: Caller, found: list[Spot]) -> None:
+        self._lines = lines
+        self._at = at
+        self._spots = {id(spot.node): spot for spot in found}
+
+    def place_of(self, node: Any) -> Found | None:
+        """Where an operation comes from; None when that is not known."""
+        spot = self._spots.get(id(node))
+        if spot is None:
+            return None
+        own = _site_of(node, keep=True)
+        return own or self._lines.lookup(self._at, spot.path, spot.around)
+
+
+class _Window:
+    """From one forward to its backward: the flag is ours.
+
+    Attributes:
+        spent_s: what the stacks took, about.
+    """
+
+    def __init__(self, paths: dict[int, str], clock: Callable[[], float]) -> None:
+        self.spent_s = 0.0
+        self._paths = paths
+        self._clock = clock
+        self._until_s = clock() + MAX_WINDOW_S
+        self._count = 0
+        self._made: dict[tuple[CodeType | None, int, str | None], Site] = {}
+        self._ours = False
+        self._checks_nan = True
+        self._hook: Any = None
+        self._original: Any = None
+        self._mine: Any = None
+
+    def open(self, module: nn.Module, on_error: Callable[[], None]) -> None:
+        if torch.is_anomaly_enabled():
+            return  # the script's own; its nodes carry their stacks as it is
+        self._checks_nan = torch.is_anomaly_check_nan_enabled()
+        self._original = _stacks.format_stack
+        self._mine = self._stack
+        _stacks.format_stack = self._mine
+        torch.set_anomaly_enabled(True, False)
+        self._ours = True
+        if "_orig_mod" in module._modules or module._compiled_call_impl is not None:
+            return  # a hook would be a reason to compile anew
+
+        def after(*_: Any) -> None:
+            self._unhook()
+            if sys.exc_info()[0] is not None:
+                on_error()
+
+        self._hook = module.register_forward_hook(after, always_call=True)
+
+    def close(self) -> bool:
+        """Put everything back; True when the flag has been taken over by the script meanwhile."""
+        self._unhook()
+        if self._mine is not None and _stacks.format_stack == self._mine:
+            _stacks.format_stack = self._original
+        if not self._ours:
+            return False
+        self._ours = False
+        if torch.is_anomaly_enabled() and torch.is_anomaly_check_nan_enabled():
+            return True
+        if torch.is_anomaly_enabled():
+            torch.set_anomaly_enabled(False, self._checks_nan)
+        return False
+
+    def _unhook(self) -> None:
+        hook, self._hook = self._hook, None
+        if hook is not None:
+            hook.remove()
+
+    def _stack(self) -> list[str]:
+        """What autograd asks for at each node that it makes."""
+        if _stacks.should_preserve_node_meta or not self._ours:
+            answer: list[str] = self._original()
+            return answer
+        began_s = self._clock()
+        self._count += 1
+        if self._count > MAX_STACKS or began_s > self._until_s:
+            self.close()
+        site = self._site(sys._getframe(1))
+        self.spent_s += self._clock() - began_s
+        return [site]
+
+    def _site(self, frame: FrameType | None) -> Site:
+        code: CodeType | None = None
+        line = 0
+        module: str | None = None
+        while frame is not None:
+            current = frame.f_code
+            if current is _CALL:
+                if module is None:
+                    module = self._paths.get(id(frame.f_locals.get("self")))
+                if module is not None and code is not None:
+                    break
+            elif code is None and not is_foreign(current.co_filename):
+                code, line = current, frame.f_lineno
+                if module is not None:
+                    break
+            frame = frame.f_back
+        known = self._made.get((code, line, module))
+        if known is None:
+            known = self._made[code, line, module] = _made(code, line, module)
+        return known
+
+
+_NEAR = "the line was found by the neighbours of the operation: this very graph was not seen before"
+
+
+def _made(code: CodeType | None, line: int, module: str | None) -> Site:
+    place = None if code is None else Place(code.co_filename, line, code.co_name)
+    name = "?" if place is None else place.file
+    function = "?" if place is None else place.function
+    site = Site(f'  File "{name}", line {line}, in {function}\n')
+    site.place = place
+    site.module = module or ""
+    site.in_model = module is not None
+    return site
+
+
+def _site_of(node: Any, *, keep: bool = False) -> Found | None:
+    """What the stack of a node tells; taken out of the node again where it is ours."""
+    if is_leaf(node):
+        return None
+    stack = node.metadata.get(_TRACE)
+    if not stack:
+        return None
+    site = stack[0]
+    if isinstance(site, Site):
+        if not keep:
+            del node.metadata[_TRACE]
+        return Found(site.place, site.module, site.in_model)
+    place = remembered(node)
+    return None if place is None else Found(place, None, False)
+
+
+def _add(table: dict[Any, list[Found]], key: Any, site: Found) -> None:
+    known = table.setdefault(key, [])
+    if site not in known and len(known) < MAX_SITES:
+        known.append(site)
+
+
+def _only(sites: Iterable[Found]) -> Found | None:
+    """The site, when there is no other."""
+    known = list(dict.fromkeys(sites))
+    return known[0] if len(known) == 1 else None
