@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import torch
 
 from tuimon.model.records import CLIP_USER
@@ -13,8 +14,7 @@ from tuimon.train.stats import Measured
 Norms = dict[int, torch.Tensor]  # id of a gradient -> its L2 norm
 
 
-@dataclass(slots=True)
-class Losses:
+class Losses(msgspec.Struct):
     """The backward calls between two updates.
 
     Attributes:

@@ -33,48 +33,43 @@ class Weights:
         bad: exact counts of the newest look, at most `MAX_BAD_WEIGHTS`.
         bad_total: how many tensors were bad then.
         bad_before: the same of a look before the update; None without one.
+        checked: where the state was looked at: "", "before", "after" or "both".
+        affordable: a suspicion still earns exact counts and a look of its own.
     """
 
     def __init__(self) -> None:
         self.bad: list[BadTensor] = []
         self.bad_total = 0
         self.bad_before: int | None = None
-        self._sides: list[str] = []
+        self.checked = ""
+        self.affordable = True
         self._incidents = 0
         self._healthy = 0
 
-    @property
-    def checked(self) -> str:
-        """Where the state was looked at: "", "before", "after" or "both"."""
-        return "both" if len(self._sides) > 1 else "".join(self._sides)
-
-    @property
-    def affordable(self) -> bool:
-        """Whether a suspicion still earns exact counts and a look of its own."""
-        return self._incidents < MAX_INCIDENTS
-
     def begin(self) -> None:
         """A new update."""
-        if self._sides:
+        if self.checked:
             self.bad, self.bad_total, self.bad_before = [], 0, None
-            self._sides = []
+            self.checked = ""
 
     def conclude(self, suspicious: bool) -> None:
         """Count the update that ends now."""
         if suspicious:
             self._incidents += 1
             self._healthy = 0
+            self.affordable = self._incidents < MAX_INCIDENTS
             return
         self._healthy += 1
-        if self._healthy >= HEALTHY_STREAK:
+        if self._healthy == HEALTHY_STREAK:
             self._incidents = 0
+            self.affordable = True
 
     def look(self, side: str, tensors: Iterator[Named]) -> None:
         """Look at everything; the newest finding counts."""
         bad, total, looked = find_bad(tensors)
         if not looked:
             return
-        self._sides.append(side)
+        self.checked = "both" if self.checked else side
         self.bad, self.bad_total = bad[:MAX_BAD_WEIGHTS], total
         if side == "before":
             self.bad_before = total

@@ -85,7 +85,7 @@ class Session:
         ring = self._ring
         if ring is None or self.finished:
             return
-        if self.first_non_finite is None:
+        if self.first_non_finite is None and (type(record) is not Step or record.bad):
             self.first_non_finite = _non_finite_in(record)
         try:
             ring.publish(encode(record))

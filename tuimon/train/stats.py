@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from itertools import repeat
+from operator import attrgetter, is_, mul
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -34,23 +36,11 @@ FOREACH_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 FEW = 24  # up to so many norms, reading one by one is faster than stacking them (measured)
 
-
-class _Graphless:
-    """`torch.no_grad` at a tenth of its price: it sets one flag and puts it back."""
-
-    def __enter__(self) -> None:
-        self._was = torch.is_grad_enabled()
-        torch._C._set_grad_enabled(False)
-
-    def __exit__(self, *error: object) -> None:
-        torch._C._set_grad_enabled(self._was)
+_gradient_of = attrgetter("grad")
+_number_in = torch.Tensor.item
 
 
-graphless = _Graphless()  # not re-entrant; used by the training thread round single calls
-
-
-@dataclass(slots=True)
-class Measured:
+class Measured(msgspec.Struct):
     """What the gradients of one optimizer looked like, before any clipping, unscaled.
 
     Attributes:
@@ -64,7 +54,7 @@ class Measured:
     norms: Floats
     flags: Flags | None = None
     total: float | None = None
-    bad: list[BadTensor] = field(default_factory=list)
+    bad: list[BadTensor] = []
     bad_total: int = 0
 
 
@@ -124,7 +114,7 @@ def measure(
         spied: id of a gradient -> its L2 norm, taken from the user's own clipping.
         exact: count the elements of tensors that tripped.
     """
-    grads = [param.grad for param in plan.params]
+    grads: list[torch.Tensor | None] = [*map(_gradient_of, plan.params)]
     measured = _quick(grads, spied) if plan.uniform else None
     if measured is None:
         measured = _careful(grads, spied)
@@ -138,29 +128,36 @@ def measure(
 def _quick(
     grads: list[torch.Tensor | None], spied: Mapping[int, torch.Tensor] | None
 ) -> Measured | None:
-    """All gradients by one call; None when some gradient needs more care."""
+    """All gradients by one call; None when some gradient needs more care.
+
+    Runs at every step: its loops are those of the interpreter, not of Python.
+    """
+    if any(map(is_, grads, repeat(None))):
+        return None
     norms: Sequence[torch.Tensor] = ()
     if spied:
-        norms = [norm for grad in grads if (norm := spied.get(id(grad))) is not None]
-        if 0 < len(norms) < len(grads):
+        known = [*map(spied.get, map(id, grads))]
+        missing = sum(map(is_, known, repeat(None)))
+        if 0 < missing < len(grads):
             return None
-    if not norms:
-        present = [grad for grad in grads if grad is not None]
-        if len(present) != len(grads):
-            return None
-        try:
-            with graphless:
-                norms = torch._foreach_norm(present, 2.0, dtype=torch.float32)
-        except (RuntimeError, TypeError):
-            return None
-    if len(norms) <= FEW:
-        numbers = [norm.item() for norm in norms]
-        total = math.sqrt(math.fsum(number * number for number in numbers))
-        return Measured(np.array(numbers, np.float32), None, total)
-    with graphless:
-        values: Floats = torch.stack(tuple(norms)).numpy().astype(np.float32, copy=False)
-    wide = values.astype(np.float64)
-    return Measured(values, None, math.sqrt(float(wide @ wide)))
+        if not missing:
+            norms = known  # type: ignore[assignment]
+    had_graph = torch.is_grad_enabled()
+    torch._C._set_grad_enabled(False)  # a tenth of the price of `torch.no_grad`
+    try:
+        if not norms:
+            norms = torch._foreach_norm(grads, 2.0, dtype=torch.float32)  # type: ignore[arg-type]
+        if len(norms) > FEW:
+            values: Floats = torch.stack(tuple(norms)).numpy().astype(np.float32, copy=False)
+            wide = values.astype(np.float64)
+            return Measured(values, None, math.sqrt(float(wide @ wide)))
+        numbers = [*map(_number_in, norms)]
+    except (RuntimeError, TypeError):
+        return None
+    finally:
+        torch._C._set_grad_enabled(had_graph)
+    total = math.sqrt(math.fsum(map(mul, numbers, numbers)))
+    return Measured(np.array(numbers, np.float32), None, total)
 
 
 def _careful(

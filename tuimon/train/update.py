@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 
-from tuimon.model.records import MAX_BAD, NON_FINITE, Step
+from tuimon.model.records import MAX_BAD, NON_FINITE, BadTensor, Step
 from tuimon.train import clip
 from tuimon.train.account import ClipCall, Losses, ScalerView, Times
 from tuimon.train.census import Weights
@@ -82,8 +82,7 @@ class Update:
         return clipped_norm(measured, clip.factors_of(calls, params, covering))
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Which update a record speaks of."""
 
     step: int
@@ -110,6 +109,10 @@ def step_record(
     covering: set[tuple[int, int, int]],
 ) -> Step:
     """The record of a finished update."""
+    norms, flags, grad_norm, bad, bad_total = _findings(plan, update.measured, weights)
+    clipped = grad_norm
+    if update.calls or update.left is not None:
+        clipped = update.clipped_norm(plan.params, covering)
     return Step(
         step=place.step,
         time_ns=time.time_ns(),
@@ -118,13 +121,18 @@ def step_record(
         loss=losses.last,
         loss_sum=losses.total,
         backward_calls=losses.calls,
-        grad_norm_clipped=update.clipped_norm(plan.params, covering),
+        grad_norm=grad_norm,
+        grad_norm_clipped=clipped,
         max_norm=clip.bound_of(update.calls) if update.calls else None,
         clip=clip_mode,
         lrs=lrs,
         loss_scale=scaler.host_scale if scaler is not None else None,
         found_inf=scaler.host_found_inf if scaler is not None else None,
         skipped=skipped,
+        norms=norms,
+        flags=flags,
+        bad=bad,
+        bad_total=bad_total,
         step_s=step_s,
         data_s=times.data_s,
         forward_s=times.forward_s,
@@ -136,19 +144,18 @@ def step_record(
         bad_before=weights.bad_before,
         data_epoch=place.data_epoch,
         batch_index=place.batch_index,
-        **_findings(plan, update.measured, weights),
     )
 
 
-def _findings(plan: Plan, measured: Measured | None, weights: Weights) -> dict[str, Any]:
-    """What was measured of gradients and weights, by the fields of a `Step`."""
+_Findings = tuple[bytes, bytes, float | None, list[BadTensor], int]
+
+
+def _findings(plan: Plan, measured: Measured | None, weights: Weights) -> _Findings:
+    """(norms, flags, total norm, bad tensors, how many are bad) of gradients and weights."""
+    bad, bad_total = weights.bad, weights.bad_total
     if measured is None:
-        return {"bad": weights.bad, "bad_total": weights.bad_total}
-    norms, flags = spread(plan, measured)
-    return {
-        "grad_norm": measured.total,
-        "norms": norms,
-        "flags": flags,
-        "bad": measured.bad[: MAX_BAD - len(weights.bad)] + weights.bad,
-        "bad_total": measured.bad_total + weights.bad_total,
-    }
+        return b"", b"", None, bad, bad_total
+    if measured.bad_total:
+        bad = measured.bad[: MAX_BAD - len(bad)] + bad
+        bad_total += measured.bad_total
+    return *spread(plan, measured), measured.total, bad, bad_total

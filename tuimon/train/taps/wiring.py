@@ -148,10 +148,12 @@ class Wiring:
         if self._global_hook is None:
             # A plain function: torch keeps it in a global table that nobody copies.
             observer = self.observer
-            ask = observer.boundary.guard("discovery", observer.roster.ask_about)
+            roster = observer.roster
+            ask = observer.boundary.guard("discovery", roster.ask_about)
 
             def before_any_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-                if not observer.off:
+                track = roster.tracks.get(id(optimizer))
+                if (track is None or track.optimizer is not optimizer) and not observer.off:
                     ask(optimizer)
 
             leave_alone(before_any_step.__code__, callees=True)
