@@ -1,4 +1,4 @@
-"""The trainer's side of the AMP ledger: what overflowed first, and what was called in which order."""
+"""The trainer's side of the AMP ledger: what overflowed first, and the order of the calls."""
 
 from __future__ import annotations
 

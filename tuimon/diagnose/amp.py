@@ -77,7 +77,7 @@ class AmpLedger(Detector):
         self._row_begins: int | None = None
         self._below_useful = 0
         self._bad_losses = 0
-        self._scale_is_lost = False
+        self._lost_scale = ""
         self._late: dict[int, Step] = {}  # by step, where the verdict is still to come
         self._told = NONE
         self._names: list[str] = []
@@ -159,12 +159,9 @@ class AmpLedger(Detector):
         # Somebody else left the update out where the scaler found nothing.
         skipped = bool(figures.found_inf) or (host.skipped and host.found_inf is not False)
         self._take_scale(scale)
-        if scale < SMALLEST_SCALE and not self._scale_is_lost:
-            self._scale_is_lost = True
-            what = (
-                "0" if scale == 0 else f"{number(scale)}, below what single precision can divide by"
-            )
-            self.why = f"the loss scale is {what}: no update can succeed any more"
+        if (lost := _lost_in_words(scale)) and lost != self._lost_scale:
+            self._lost_scale = lost
+            self.why = f"the loss scale is {lost}: no update can succeed any more"
             yield self._symptom(host.step, self.why)
         if not skipped:
             yield from self._on_made(host, figures, scale)
@@ -204,7 +201,7 @@ class AmpLedger(Detector):
         found_by_count = self._made >= CALIBRATED_AFTER and self._made >= self.skipped
         self._is_calibrated |= self._made_in_a_row >= CALIBRATED_AFTER or found_by_count
         self.skipped_in_a_row = self._below_useful = self._bad_losses = 0
-        self._scale_is_lost = False
+        self._lost_scale = ""
         fell = self.scale_first is not None and scale * STARVED_FALL <= self.scale_first
         self._starved = self._starved + 1 if fell and figures.grad_norm == 0 else 0
         self.why = ""
@@ -261,3 +258,10 @@ class AmpLedger(Detector):
 
 def _absmax(headroom: Headroom) -> float:
     return headroom.absmax
+
+
+def _lost_in_words(scale: float) -> str:
+    """What a scale is that no gradient survives; "" for a usable one."""
+    if scale == 0:
+        return "0"
+    return "below what single precision can divide by" if scale < SMALLEST_SCALE else ""
