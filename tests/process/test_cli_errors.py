@@ -72,6 +72,10 @@ def test_foreign_and_newer_runs(run_home: Path) -> None:
 def test_lists_for_scripts_and_closed_pipes() -> None:
     assert tuimon("ls", "--json") == (0, "[]\n", "")
     assert tuimon("--version")[0] == 0
+    code, out, _ = tuimon("demo", "--help")
+    assert code == 0 and "Scenarios:" in out
+    for name, first in (("explode", "SGD a little"), ("nan-batch", "One NaN"), ("amp", "Mixed")):
+        assert any(line.split()[:1] == [name] and first in line for line in out.splitlines())
     code, out, _ = tuimon("demo", "--list")
     assert code == 0 and "explode" in out
     words = f"{sys.executable} -m tuimon demo --list 2>err | true; cat err; rm err"

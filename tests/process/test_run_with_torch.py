@@ -171,6 +171,7 @@ def test_reaching_in_from_a_script(endless: subprocess.Popen[str], tmp_path: Pat
     _, err = endless.communicate(timeout=60)
     assert endless.returncode == 130
     assert all(line.startswith("tuimon:") for line in err.splitlines()), err
+    assert "stopped by " in err and f"@{os.uname().nodename}" in err, "who asked is not said"
     log = json.loads(tuimon("ctl", run, "log", "--json")[1])
     assert log[0]["command"] == "Pause"
     assert log[-1]["command"] == "Stop"

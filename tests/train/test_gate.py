@@ -35,6 +35,7 @@ class Training:
         self.monitor = tuimon.watch(self.model, self.optimizer)
         self.steps_done = 0
         self._limit = steps
+        self.stop: BaseException | None = None
         self._failure: list[BaseException] = []
 
     def loop(self) -> None:
@@ -60,8 +61,9 @@ class Training:
         thread = threading.Thread(target=act)
         thread.start()
         try:
-            with pytest.raises(tuimon.Stop):
+            with pytest.raises(tuimon.Stop) as stopped:
                 self.loop()
+            self.stop = stopped.value
         finally:
             thread.join(30)
         if self._failure:
@@ -112,6 +114,7 @@ def test_pause_step_resume_stop(feed: Feed) -> None:
     steps = feed.steps
     assert steps[-1].step + 1 == training.steps_done == len(steps), "stopped in mid-update"
     assert max(step.cost_s for step in steps) < 1.0, "the wait at the gate counts as a cost"
+    assert str(training.stop) == f"stopped by tester@here at step {training.steps_done}"
 
 
 def test_refusals_have_reasons(feed: Feed) -> None:

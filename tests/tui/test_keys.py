@@ -123,6 +123,21 @@ async def test_the_next_non_finite_step_gets_the_crosshair() -> None:
         assert viewer.app.scene.charts.cross_step == 384
 
 
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        (("tab", "n"), "no NaN or Inf in grad norm"),
+        (("N",), "no NaN or Inf in loss"),
+        (("3", "n"), "no layer was NaN or Inf"),
+        (("5", "N"), "no critical event"),
+    ],
+)
+async def test_nothing_to_go_to_is_said(keys: tuple[str, ...], words: str) -> None:
+    async with driven(FakeRun(steps=400).frame()) as viewer:
+        await viewer.press(*keys)
+        assert words in viewer.text.splitlines()[-1]
+
+
 async def test_layers_fold_move_and_filter() -> None:
     async with driven(FakeRun(steps=400).frame()) as viewer:
         await viewer.press("3", "g", "j", "j")

@@ -181,9 +181,19 @@ def ls(*, as_json: bool) -> None:
     listing.print_runs(as_json=as_json)
 
 
-@cli.command()
+class _WithScenarios(click.Command):
+    """Help that ends in the table of the demos."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from tuimon.cli import demos
+
+        with formatter.section("Scenarios"):
+            formatter.write_dl(demos.scenario_lines())
+
+
+@cli.command(cls=_WithScenarios)
 @click.argument("scenario", required=False)
-@click.option("--list", "list_them", is_flag=True, help="Name the scenarios.")
+@click.option("--list", "list_them", is_flag=True, help="What each scenario shows, and what to do.")
 @click.option("--headless", is_flag=True, help="Without the viewer, also on a terminal.")
 @click.option("--report", metavar="F.json", help="Write a report when the demo ends.")
 def demo(*, scenario: str | None, list_them: bool, headless: bool, report: str | None) -> int:

@@ -37,6 +37,13 @@ def print_scenarios() -> None:
         click.echo(f"{name}{mark}\n    {plain(scenario.about)}\n    {plain(scenario.hint)}")
 
 
+def scenario_lines() -> list[tuple[str, str]]:
+    """(name, what happens) of every scenario, the one that is shown unasked first."""
+    known, default = scenarios()
+    ordered = sorted(known.items(), key=lambda each: each[0] != default)
+    return [(name, plain(scenario.about)) for name, scenario in ordered]
+
+
 def show(wanted: str | None, *, headless: bool, report: str | None) -> int:
     """Run a scenario, on a terminal with the viewer; `q` there ends both.
 

@@ -78,7 +78,7 @@ def build_report(run: RunFacts, engine: Engine) -> dict[str, Any]:
             unrecovered=engine.unrecovered(),
             amp_verdict=engine.amp.verdict,
         ),
-        "symptoms": [_symptom(symptom) for symptom in engine.symptoms],
+        "symptoms": [_symptom(symptom) for symptom in once_a_step(engine.symptoms)],
         "findings": [_finding(finding) for finding in engine.findings],
         "autopsies": [entry for entry in [engine.scene.entry()] if entry is not None],
         "trials": [],
@@ -133,6 +133,11 @@ def write_report(path: Path, document: dict[str, Any], mode: int = 0o600) -> Non
         with contextlib.suppress(OSError):
             os.unlink(draft)
         raise
+
+
+def once_a_step(symptoms: Iterable[Symptom]) -> list[Symptom]:
+    """One entry for each kind, step and rank: the last, which a detector tells when it is worse."""
+    return list({(each.kind, each.step, each.rank): each for each in symptoms}.values())
 
 
 def _symptom(symptom: Symptom) -> dict[str, Any]:

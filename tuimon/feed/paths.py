@@ -55,7 +55,8 @@ def state_folder() -> Path:
 def secure_folder(folder: Path, *, chosen: bool = False) -> Path:
     """Create `folder` with mode 0700, or check that an existing one is ours and make it private.
 
-    One that the user has `chosen` may hold other things and serve other people: it keeps its mode.
+    One that the user has `chosen` may hold other things and serve other people: it keeps its mode;
+    it may also be a link of theirs to a folder of theirs that nobody else may write to.
 
     Raises:
         NoRoom: it cannot be created, it belongs to somebody else, or, where its mode stays,
@@ -65,8 +66,13 @@ def secure_folder(folder: Path, *, chosen: bool = False) -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         found = folder.lstat()
     except OSError as error:
-        raise NoRoom(f"cannot create {folder}: {error.strerror}; set TUIMON_DIR") from error
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        why = "it is a link that leads nowhere" if folder.is_symlink() else error.strerror
+        if folder.exists():
+            why = "it is not a folder"
+        raise NoRoom(f"cannot create {folder}: {why}; set TUIMON_DIR") from error
+    if stat.S_ISLNK(found.st_mode):
+        found = _behind_link(folder, found, chosen=chosen)
+    if found.st_uid != os.getuid():
         raise NoRoom(f"{folder} belongs to somebody else; set TUIMON_DIR to a folder of yours")
     if chosen:
         if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
@@ -77,6 +83,21 @@ def secure_folder(folder: Path, *, chosen: bool = False) -> Path:
         except OSError as error:
             raise NoRoom(f"cannot make {folder} private: {error.strerror}") from error
     return folder
+
+
+def _behind_link(folder: Path, link: os.stat_result, *, chosen: bool) -> os.stat_result:
+    """What a link leads to, which whoever owns the link or the folder could exchange."""
+    if not chosen:
+        raise NoRoom(f"{folder} is a link; remove it, or set TUIMON_DIR to a folder of yours")
+    if link.st_uid not in (os.getuid(), 0):
+        raise NoRoom(f"the link {folder} belongs to somebody else; set TUIMON_DIR to a folder")
+    try:
+        found = folder.stat()
+    except OSError as error:
+        raise NoRoom(f"cannot follow {folder}: {error.strerror}; set TUIMON_DIR") from error
+    if found.st_uid == os.getuid() and found.st_mode & 0o022:
+        raise NoRoom(f"others may write to the folder that {folder} leads to; set TUIMON_DIR")
+    return found
 
 
 def free_bytes(folder: Path) -> int:

@@ -185,7 +185,9 @@ class TuimonApp(App[None]):
         scene.revision += 1
         choice = CHOICES.get(name)
         if choice is not None:
-            choice(scene, self.boxes)
+            words = choice(scene, self.boxes)
+            if words:
+                self.bridge.say(words)
             if name == "theme":
                 self._paint_background()
             elif name == "freeze":

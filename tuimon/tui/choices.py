@@ -22,7 +22,7 @@ _FAR = 1 << 60
 # Where the layer that went bad first is looked for, so that an incident costs milliseconds.
 _SEARCHED_LAYERS, _SEARCHED_STEPS = 2000, 256
 
-Choice = Callable[[Scene, list[Box]], None]
+Choice = Callable[[Scene, list[Box]], str | None]  # words where there is nothing to do
 
 
 def series_of(panel: str) -> str | None:
@@ -227,53 +227,56 @@ def _move(rows: int) -> Choice:
 
 
 def _bad(direction: int) -> Choice:
-    def choose(scene: Scene, boxes: list[Box]) -> None:
+    def choose(scene: Scene, boxes: list[Box]) -> str | None:
         kind = kind_of(scene.focus)
         if kind == ON_LAYERS:
-            _bad_row(scene, direction)
-        elif kind == ON_EVENTS:
-            _bad_event(scene, direction)
-        elif kind == ON_CHART:
-            _bad_step(scene, direction)
+            return _bad_row(scene, direction)
+        if kind == ON_EVENTS:
+            return _bad_event(scene, direction)
+        if kind == ON_CHART:
+            return _bad_step(scene, direction)
+        return None
 
     return choose
 
 
-def _bad_row(scene: Scene, direction: int) -> None:
+def _bad_row(scene: Scene, direction: int) -> str | None:
     heat, desk = scene.frame.heat, scene.heat
     if heat is None:
-        return
+        return "no layers yet"
     ever = heat.ever_bad()
     rows = desk.tree.rows()
     bad = [index for index, row in enumerate(rows) if ever[list(row.members)].any()]
     if not bad:
-        return
+        return f"no layer {'in this filter ' if desk.tree.filter else ''}was NaN or Inf so far"
     desk.touched = True
     if direction > 0:
         desk.cursor = next((index for index in bad if index > desk.cursor), bad[0])
     else:
         desk.cursor = next((index for index in reversed(bad) if index < desk.cursor), bad[-1])
+    return None
 
 
-def _bad_event(scene: Scene, direction: int) -> None:
+def _bad_event(scene: Scene, direction: int) -> str | None:
     events = visible_events(scene)
     bad = [index for index, event in enumerate(events) if event.severity == "critical"]
     if not bad:
-        return
+        return f"no critical event{' in this filter' if scene.log.filter else ''} so far"
     at = scene.log.cursor
     if direction > 0:
         scene.log.cursor = next((index for index in bad if index > at), bad[0])
     else:
         scene.log.cursor = next((index for index in reversed(bad) if index < at), bad[-1])
+    return None
 
 
-def _bad_step(scene: Scene, direction: int) -> None:
+def _bad_step(scene: Scene, direction: int) -> str | None:
     """Put the crosshair on the next NaN or Inf of the focused series, and bring it into sight."""
     name = series_of(scene.focus)
     series = scene.frame.series.get(name) if name else None
     reach = _reach(scene)
     if series is None or reach is None:
-        return
+        return "no values yet"
     desk = scene.charts
     start = desk.cross_step
     if start is None:
@@ -282,11 +285,12 @@ def _bad_step(scene: Scene, direction: int) -> None:
     if found is None:
         found = series.non_finite_near(-1 if direction > 0 else _FAR, forward=direction > 0)
     if found is None:
-        return
+        return f"no NaN or Inf in {(name or '').replace('_', ' ')} so far"
     desk.cross_step = found
     shown = desk.window.steps(*reach)
     if desk.window.span is not None and not shown[0] <= found < shown[1]:
         desk.window.end = max(reach[0] + desk.window.span, found + desk.window.span // 2)
+    return None
 
 
 def _only_bad(scene: Scene, boxes: list[Box]) -> None:

@@ -64,6 +64,21 @@ def test_outcome(records: list[Record], exit_kind: str, code: int | None, expect
     assert document["outcome"] == expected
 
 
+def test_a_symptom_that_grew_worse_at_the_same_step_is_listed_once():
+    warning = Symptom("non-finite-optimizer-state", 2, 0, "warning", "Inf")
+    other = Symptom("explosion", 2, 0, "critical", "grew")
+    worse = Symptom("non-finite-optimizer-state", 2, 0, "critical", "NaN")
+    later = Symptom("non-finite-optimizer-state", 9, 0, "critical", "again")
+    engine = engine_of(GOOD)
+    engine.symptoms[:] = [warning, other, worse, later]
+    listed = build_report(facts(), engine)["symptoms"]
+    assert [(each["step"], each["detail"]) for each in listed] == [
+        (2, "NaN"),
+        (2, "grew"),
+        (9, "again"),
+    ]
+
+
 def test_a_finding_makes_a_run_unhealthy_unless_it_is_refuted():
     def verdict(status: str) -> str:
         finding = Finding(

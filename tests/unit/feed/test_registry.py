@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -109,16 +110,72 @@ def test_dead_runs_are_swept_and_live_ones_stay() -> None:
     assert not dead.path.exists()
 
 
-def test_a_folder_of_somebody_else_or_a_link_is_not_used(
+def test_a_chosen_link_to_a_folder_of_ones_own_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "elsewhere"
-    target.mkdir()
-    link = tmp_path / "link"
-    link.symlink_to(target)
-    monkeypatch.setenv("TUIMON_DIR", str(link))
-    with pytest.raises(NoRoom, match="somebody else"):
+    target.mkdir(mode=0o755)
+    (tmp_path / "link").symlink_to(target)
+    monkeypatch.setenv("TUIMON_DIR", str(tmp_path / "link"))
+    info = make()
+    assert info.path.is_relative_to(tmp_path / "link") and (target / info.id).is_dir()
+    assert registry.find_run(info.id).id == info.id
+
+
+def _to_nowhere(place: Path) -> None:
+    place.symlink_to("nowhere")
+
+
+def _to_a_file(place: Path) -> None:
+    (place.parent / "file").write_text("")
+    place.symlink_to(place.parent / "file")
+
+
+def _to_a_shared_folder(place: Path) -> None:
+    (place.parent / "shared").mkdir()
+    (place.parent / "shared").chmod(0o775)
+    place.symlink_to(place.parent / "shared")
+
+
+def _to_another_users_folder(place: Path) -> None:
+    place.symlink_to("/proc/1/fdinfo" if os.getuid() else place.parent / "theirs")
+    if not os.getuid():
+        (place.parent / "theirs").mkdir()
+        os.chown(place.parent / "theirs", 12345, 12345)
+
+
+def _another_users_link(place: Path) -> None:
+    (place.parent / "mine").mkdir()
+    place.symlink_to(place.parent / "mine")
+    if os.getuid():
+        pytest.skip("only root can give a link away")
+    os.chown(place, 12345, 12345, follow_symlinks=False)
+
+
+@pytest.mark.parametrize(
+    ("lay", "words"),
+    [
+        (_to_nowhere, "a link that leads nowhere"),
+        (_to_a_file, "not a folder"),
+        (_to_a_shared_folder, "others may write"),
+        (_to_another_users_folder, "belongs to somebody else"),
+        (_another_users_link, "link .* somebody else"),
+    ],
+)
+def test_a_link_that_is_not_used_and_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lay: Callable[[Path], None], words: str
+) -> None:
+    lay(tmp_path / "link")
+    monkeypatch.setenv("TUIMON_DIR", str(tmp_path / "link"))
+    with pytest.raises(NoRoom, match=words):
         make()
+
+
+def test_a_link_that_nobody_chose_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with pytest.raises(NoRoom, match="a link"):
+        paths.secure_folder(tmp_path / "link")
 
 
 def test_a_folder_that_cannot_be_looked_into_is_no_run() -> None:
