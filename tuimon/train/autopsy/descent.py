@@ -20,6 +20,12 @@ CONSTANTS = frozenset(
     ("MaskedFill", "Where", "IndexPut", "IndexFill", "ConstantPadNd", "Copy", "Triu", "Tril",
      "MaskedScatter", "Scatter")
 )  # fmt: skip
+# What comes out of these finite operands is finite, but for sums that overflow.
+PLUMBING = frozenset(
+    ("Mean", "Sum", "Neg", "View", "Reshape", "UnsafeView", "Expand", "Squeeze", "Unsqueeze",
+     "ToCopy", "Clone", "Alias", "Stack", "Cat", "Select", "Slice", "Index", "Gather", "Split",
+     "Unbind", "T", "Transpose", "Permute")
+)  # fmt: skip
 # What these are given as a constant may be all that is wrong, and they save nothing of it.
 _ADDING = frozenset(("Add", "Sub", "Rsub", "Lerp", "Addcmul", "Baddbmm"))
 _HUGE = 1e30  # finite operands above this may overflow in a sum of single precision
@@ -125,9 +131,31 @@ class Descent:
 
     def births(self) -> list[Stop]:
         """Operations whose output is bad and to which nothing bad came, the earliest first."""
-        return [
-            stop for stop in self.in_order() if stop.bad and not stop.met and not self._is_fed(stop)
+        found = [
+            self._beneath(stop)
+            for stop in self.in_order()
+            if stop.bad and not stop.met and not self._is_fed(stop)
         ]
+        return sorted(found, key=number)
+
+    def _beneath(self, stop: Stop) -> Stop:
+        """What must be meant by an operation that only passes on what it is given."""
+        if nodes.kind(stop.node) not in PLUMBING:
+            return stop
+        reached = self._unknown_below(stop)
+        ends = [each for each in reached if not each.below]
+        return ends[0] if len(ends) == 1 else stop
+
+    def _unknown_below(self, stop: Stop) -> list[Stop]:
+        waiting = list(stop.below)
+        found: dict[Key, Stop] = {}
+        while waiting:
+            key = waiting.pop()
+            below = self.stops.get(key)
+            if key not in found and below is not None and below.bad is None:
+                found[key] = below
+                waiting += below.below
+        return list(found.values())
 
     def _is_fed(self, stop: Stop) -> bool:
         """Whether something bad, or a bad operand, lies below without a known good one between."""

@@ -26,7 +26,7 @@ from tuimon.model.autopsy import (
 )
 from tuimon.model.text import plain
 from tuimon.train.autopsy import looks, nodes
-from tuimon.train.autopsy.descent import CONSTANTS, Descent, Stop, number
+from tuimon.train.autopsy.descent import CONSTANTS, PLUMBING, Descent, Stop, number
 from tuimon.train.autopsy.linemap import Found as Place
 from tuimon.train.autopsy.linemap import LineMap
 from tuimon.train.autopsy.names import Named
@@ -36,12 +36,6 @@ from tuimon.train.autopsy.values import VIEWS, Key, Values, quiet
 LIMIT_S = 2.0
 LIMIT_NODES = 20_000
 MAX_LEAVES = 8
-
-_PLUMBING = frozenset(
-    ("Mean", "Sum", "Neg", "View", "Reshape", "UnsafeView", "Expand", "Squeeze", "Unsqueeze",
-     "ToCopy", "Clone", "Alias", "Stack", "Cat", "Select", "Slice", "Index", "Gather", "Split",
-     "Unbind", "T", "Transpose", "Permute")
-)  # fmt: skip
 
 NameOf = Callable[[torch.Tensor], Named | None]
 
@@ -162,7 +156,7 @@ class _Search:
             "named by elimination: no value that the graph still holds shows where it began"
         )
         stop = next(iter(self._way.stops.values()))
-        while nodes.kind(stop.node) in _PLUMBING and len(stop.below) == 1:
+        while nodes.kind(stop.node) in PLUMBING and len(stop.below) == 1:
             below = self._way.stops.get(stop.below[0])
             if below is None:
                 break

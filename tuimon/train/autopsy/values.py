@@ -223,6 +223,10 @@ class Values:
             passed = [self.passes(node, at) for at in range(len(node.next_functions))]
             return True if True in passed else None
         edges = node.next_functions
+        if nodes.kind(node) == "Div":
+            divisor = self.operand(node, 1)
+            if self.looks_bad(divisor) is False and divisor is not None:
+                return True if bool((divisor == 0).any()) else None
         if nodes.kind(node) in _TRANSPARENT and len(edges) == 1 and edges[0][0] is not None:
             return self.is_bad(*edges[0])
         return None
