@@ -1,0 +1,255 @@
+"""Decides when a step is examined, in which order engines look at it, and publishes the record.
+
+An examination happens in the training thread, behind the failure boundary: nothing of it reaches
+the loop, and its time is no part of the step.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tuimon.model.autopsy import LEAF, OPERATION, Autopsy
+from tuimon.model.verdict import sentence
+from tuimon.train.autopsy.graph import walk
+from tuimon.train.autopsy.merging import GRAPH, Part, merge, part_of
+from tuimon.train.autopsy.names import Names
+from tuimon.train.autopsy.reruns import Reruns
+from tuimon.train.autopsy.scene import TAP, Scenes
+from tuimon.train.policy import FULL, OFF, Policy, autopsy_level
+
+if TYPE_CHECKING:
+    from tuimon.train.observer import Observer
+    from tuimon.train.stats import Measured
+    from tuimon.train.track import Track
+
+MAX_AUTOPSIES = 3  # published in a run
+MAX_EXAMINED = 6  # with those that showed a known site again
+SKIPS_IN_A_ROW = 5  # updates left out by a GradScaler before its gradients are looked into
+GRAPH_LIMIT_S = 2.0
+
+NON_FINITE_LOSS = "non-finite-loss"
+NON_FINITE_GRADIENT = "non-finite-gradient"
+NON_FINITE_PARAMETER = "non-finite-parameter"
+NON_FINITE_STATE = "non-finite-optimizer-state"
+REQUEST = "request"
+
+
+class Examiner:
+    """Used by the training thread only.
+
+    Attributes:
+        policy: what may be done about a bad step.
+        level: how far an autopsy goes.
+        scenes: the forwards of the update that comes next.
+        newest: what the newest examination found.
+        requested: the next update is examined, bad or not.
+    """
+
+    def __init__(self, observer: Observer, environ: Mapping[str, str] = os.environ) -> None:
+        self.policy = Policy()
+        self.level = autopsy_level(self.policy, environ)
+        self.scenes = Scenes(observer)
+        self.newest: Autopsy | None = None
+        self.requested = False
+        self.lines, self.nodes = _loss_side(self._roots)
+        self._observer = observer
+        self._environ = environ
+        self._reruns = Reruns(observer, self.scenes)
+        self._sites: set[tuple[Any, ...]] = set()
+        self._published = self._examined = 0
+        self._in_row = False  # an incident was examined, and nothing healthy has followed it
+        self._state_seen = False
+        self._skips = 0
+        guard = observer.boundary.guard
+        self.before_backward = guard(TAP, self._before_backward)
+        self.on_loss = guard(TAP, self._on_loss)
+        self.at_gate = guard(TAP, self._at_gate)
+        self.on_weights = guard(TAP, self._on_weights)
+        self.conclude = guard(TAP, self._conclude)
+
+    def adopt(self, policy: Policy) -> None:
+        """Follow this policy from now on."""
+        self.policy = policy
+        self.level = autopsy_level(policy, self._environ)
+        self.scenes.active = self.level == FULL
+
+    def release(self) -> None:
+        """Let go of everything that belongs to the script."""
+        self.scenes.drop()
+        self.lines.release()
+        self.nodes.drop()
+        self._reruns.forget()
+
+    # --- when -------------------------------------------------------------------------------------
+
+    def _before_backward(self, tensors: Sequence[torch.Tensor]) -> None:
+        """A backward of the script is about to begin."""
+        if self.level == OFF:
+            return
+        self.lines.before_backward(tensors)
+        self.nodes.before_backward(tensors)
+
+    def _on_loss(self, tensors: Sequence[torch.Tensor], value: float | None) -> None:
+        """The loss is not finite, and its graph is still alive."""
+        if self._in_row or not self._affordable:
+            return
+        self._in_row = True
+        self._examine(NON_FINITE_LOSS, losses=tensors, recorded_loss=value)
+
+    def _at_gate(self, track: Track, measured: Measured | None) -> None:
+        """Gradients are final."""
+        bad = track.update.is_bad
+        scaled = self._observer.scaling is track
+        self._skips = self._skips + 1 if bad and scaled else 0
+        incident = bad and not self._in_row and (not scaled or self._skips >= SKIPS_IN_A_ROW)
+        if (incident or self.requested) and self._affordable:
+            self._in_row = self._in_row or incident
+            trigger = NON_FINITE_GRADIENT if incident else REQUEST
+            self._examine(trigger, track=track, measured=measured)
+        self.requested = False
+        self.nodes.drop()
+
+    def _on_weights(self, track: Track, kinds: set[str]) -> None:
+        """The update has left something behind that is not finite, from finite gradients."""
+        if self._in_row or self._state_seen or not self._affordable:
+            return
+        self._in_row = self._state_seen = True
+        trigger = NON_FINITE_PARAMETER if "parameter" in kinds else NON_FINITE_STATE
+        self._examine(trigger, track=track, update=True)
+
+    def _conclude(self, suspicious: bool, step_s: float | None) -> None:
+        """An update is over: its scene is given up."""
+        self.scenes.note_step(step_s)
+        self._in_row = self._in_row and suspicious
+
+    @property
+    def _affordable(self) -> bool:
+        if self.level == OFF or self._observer.off:
+            return False
+        return self._published < MAX_AUTOPSIES and self._examined < MAX_EXAMINED
+
+    @property
+    def _step(self) -> int:
+        return self._observer.roster.next_step()
+
+    def _roots(self) -> list[Any]:
+        return [root for _, root in self._observer.roster.roots()]
+
+    # --- how --------------------------------------------------------------------------------------
+
+    def _examine(self, trigger: str, **about: Any) -> None:
+        observer = self._observer
+        began_s = time.perf_counter()
+        self._examined += 1
+        was, observer.off = observer.off, True  # no tap of ours takes part in a re-run
+        try:
+            observer.extras.stop()
+            if about.pop("update", False):
+                fields = merge([self._reruns.update(about["track"], self._limit_s(began_s))])
+            elif "losses" in about:
+                fields = self._look_at_loss(began_s, **about)
+            else:
+                fields = self._look_at_gradients(began_s, **about)
+        finally:
+            observer.off = was
+            took_s = time.perf_counter() - began_s
+            observer.times.examined_s += took_s
+            observer.times.cost_s -= took_s  # whoever has called accounts for all of its own time
+        self._publish(trigger, fields, took_s)
+
+    def _look_at_loss(
+        self, began_s: float, losses: Sequence[torch.Tensor], recorded_loss: float | None
+    ) -> dict[str, Any]:
+        parts = [self._walk(losses)]
+        fields: dict[str, Any] = {"recorded_loss": recorded_loss}
+        if self.level == FULL:
+            parts += self._reruns.forwards(self._limit_s(began_s), fields)
+        return {**fields, **merge(parts)}
+
+    def _look_at_gradients(
+        self, began_s: float, track: Track, measured: Measured | None
+    ) -> dict[str, Any]:
+        parts: list[Part] = []
+        if (found := self.nodes.verdict()) is not None:
+            parts.append(part_of(GRAPH, found))
+        fields: dict[str, Any] = {}
+        scale = self._observer.scale_of(track)
+        if scale is not None:
+            fields["loss_scale"] = scale
+        if self.level == FULL:
+            bad = {each.name for each in measured.bad} if measured is not None else set()
+            parts += self._reruns.backwards(self._limit_s(began_s), bad, scale, fields)
+        return {**fields, **merge(parts)}
+
+    def _walk(self, losses: Sequence[torch.Tensor]) -> Part:
+        names = Names(self._observer.roster.roots())
+        found = walk(
+            losses,
+            name_of=names.of,
+            batch=self._reruns.batch(),
+            lines=self.lines,
+            limit_s=min(GRAPH_LIMIT_S, self.policy.autopsy_limit_s),
+        )
+        return part_of(GRAPH, found)
+
+    def _limit_s(self, began_s: float) -> float:
+        return max(0.0, began_s + self.policy.autopsy_limit_s - time.perf_counter())
+
+    def _publish(self, trigger: str, fields: dict[str, Any], took_s: float) -> None:
+        session = self._observer.session
+        info = session.info
+        autopsy = Autopsy(
+            step=self._step,
+            time_ns=time.time_ns(),
+            rank=info.ranks[0].rank if info is not None and info.ranks else 0,
+            trigger=trigger,
+            duration_s=took_s,
+            **fields,
+        )
+        self.newest = autopsy
+        site = _site(autopsy)
+        if site is not None and site in self._sites:
+            return
+        if site is not None:
+            self._sites.add(site)
+        self._published += 1
+        session.publish(autopsy)
+        if session.first_autopsy is None or session.first_autopsy.first is None:
+            session.first_autopsy = autopsy
+        severity = "critical" if autopsy.verdict in (OPERATION, LEAF) else "warning"
+        session.event(
+            "autopsy",
+            sentence(autopsy),
+            severity="info" if trigger == REQUEST else severity,
+            detail=f"{autopsy.engine or 'no engine'}, {took_s:.2f} s, not part of the step",
+        )
+
+
+class _Nothing:
+    def __getattr__(self, name: str) -> Any:
+        return lambda *a: None
+
+
+def _loss_side(roots: Any) -> tuple[Any, Any]:
+    try:
+        from tuimon.train.autopsy.linemap import LineMap
+        from tuimon.train.autopsy.lossnodes import LossNodes
+    except ImportError:
+        return _Nothing(), _Nothing()
+    lines = LineMap(roots)
+    return lines, LossNodes(lines)
+
+
+def _site(autopsy: Autopsy) -> tuple[Any, ...] | None:
+    """What makes two autopsies the same finding."""
+    if autopsy.verdict == LEAF and autopsy.leaves:
+        return autopsy.leaves[0].kind, autopsy.leaves[0].tensor.name
+    first = autopsy.first
+    if first is None:
+        return None
+    return first.op, first.phase, first.module, first.file, first.line

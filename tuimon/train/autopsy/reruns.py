@@ -1,0 +1,234 @@
+"""Runs the kept forwards of a step again, inside the sandbox, and hands back what engines saw."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from tuimon.train.autopsy.merging import CLOSURE, MODEL, Part, part_of
+from tuimon.train.autopsy.names import Named
+from tuimon.train.autopsy.rerun import rerun_closure, rerun_model
+from tuimon.train.autopsy.restore import CannotKeep
+from tuimon.train.autopsy.sandbox import sandbox
+from tuimon.train.autopsy.scene import Call, Scenes
+from tuimon.train.autopsy.sites import caller_place
+from tuimon.train.autopsy.tracer import Limits
+from tuimon.train.layers import unwrap
+from tuimon.train.leaves import leaves_of
+
+if TYPE_CHECKING:
+    from tuimon.train.observer import Observer
+    from tuimon.train.track import Track
+
+MAX_NAMED = 64
+SHORT = "steps are too short for their forwards to be kept, so the model was not run again"
+NOTHING_KEPT = "no training forward of a watched model led to this"
+MODIFIED = "an input was written to after the forward had begun: it may not be what it was"
+SEEDED = "the gradient that came back to the output was not kept: ones stood in for it"
+
+
+class Closure:
+    """A call of `mon.forward(fn)`.
+
+    Attributes:
+        disturbs: `fn` itself ran a backward or an update, so that it is not run again.
+    """
+
+    __slots__ = ("args", "autocast", "disturbs", "function", "kwargs", "random")
+
+    def __init__(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+        self.random: dict[str, Any] = {}
+        self.autocast: Any = ()
+        self.disturbs = False
+
+
+class Reruns:
+    """Used by the training thread only, with the taps off.
+
+    Attributes:
+        closure: the newest call of `mon.forward(fn)` since the last update.
+        registered: random generators of the script, by the name they were registered under.
+    """
+
+    def __init__(self, observer: Observer, scenes: Scenes) -> None:
+        self.closure: Closure | None = None
+        self.registered: dict[str, Any] = {}
+        self._observer = observer
+        self._scenes = scenes
+
+    def forget(self) -> None:
+        """Let go of what belongs to the script."""
+        self.closure = None
+        self.registered.clear()
+
+    def batch(self) -> list[Named]:
+        """The inputs of the kept forwards."""
+        return [
+            Named("batch", f"batch[{name}]", tensor)
+            for call in self._scenes.calls
+            for name, tensor in leaves_of(call.args, call.kwargs, MAX_NAMED)[0]
+        ]
+
+    # --- engines ----------------------------------------------------------------------------------
+
+    def forwards(self, limit_s: float, fields: dict[str, Any]) -> list[Part]:
+        """The loss is not finite: run what led to it again, up to the output of the model."""
+        until_s = time.perf_counter() + limit_s
+        if (part := self._closure(until_s, fields)) is not None:
+            return [part]
+        return self._calls(lambda call: self._model(call, until_s, None, loss_bad=True))
+
+    def backwards(
+        self, limit_s: float, bad: set[str], scale: float | None, fields: dict[str, Any]
+    ) -> list[Part]:
+        """Gradients are not finite: run forward and backward again."""
+        until_s = time.perf_counter() + limit_s
+        if (part := self._closure(until_s, fields, scale)) is not None:
+            return [part]
+        parts = self._calls(lambda call: self._with_gradients(call, until_s, bad))
+        if scale is not None and scale > 1 and any(part.names_something for part in parts):
+            fields["bad_at_scale_1"] = self._is_bad_unscaled(until_s, scale)
+        return parts
+
+    def update(self, track: Track, limit_s: float) -> Part:
+        """The optimizer made something bad out of finite gradients: run it again on copies."""
+        from tuimon.train.autopsy.optimizing import trace_optimizer
+
+        optimizer = track.optimizer
+        assert optimizer is not None
+        names = dict(zip(map(id, track.plan.params), track.plan.names, strict=True))
+        found = trace_optimizer(
+            optimizer, names=names, called_from=caller_place(), limits=_limits(limit_s)
+        )
+        return part_of("", found)
+
+    def _calls(self, examine: Callable[[Call], Part]) -> list[Part]:
+        """Examine kept forwards, the newest first, until one says what went wrong."""
+        scenes = self._scenes
+        parts: list[Part] = []
+        for call in reversed(scenes.calls):
+            part = examine(call)
+            parts.append(part)
+            if part.names_something and not part.loss_code:
+                break
+        if not scenes.calls:
+            parts.append(Part("", notes=[SHORT if scenes.is_short else NOTHING_KEPT]))
+        if scenes.dropped:
+            note = f"{scenes.dropped} earlier forwards of this update were no longer kept"
+            parts.append(Part("", notes=[note]))
+        return parts
+
+    def _with_gradients(self, call: Call, until_s: float, bad: set[str]) -> Part:
+        grads = call.grads
+        if grads is not None and any(grad is not None for grad in grads):
+            return self._model(call, until_s, grads, loss_bad=False)
+        found = self._model(call, until_s, _ones, loss_bad=False)
+        if found.names_something and bad.isdisjoint(found.bad_grads):
+            return Part(MODEL, notes=[*found.notes, "other gradients than those were bad"])
+        found.notes = [*found.notes, SEEDED]
+        return found
+
+    def _is_bad_unscaled(self, until_s: float, scale: float) -> bool | None:
+        for call in reversed(self._scenes.calls):
+            if call.grads is None:
+                continue
+            grads = [None if grad is None else grad / scale for grad in call.grads]
+            part = self._model(call, until_s, grads, loss_bad=False)
+            if part.names_something or part.bad_grads:
+                return True
+        return False
+
+    def _model(self, call: Call, until_s: float, grads: Any, *, loss_bad: bool) -> Part:
+        module = call.module()
+        if module is None:
+            return Part(MODEL, notes=["the model is gone"])
+        root = unwrap(module)
+        notes = [MODIFIED] if call.was_modified else []
+        try:
+            with sandbox([root], random_states=call.random, registered=self._generators()):
+                args, kwargs = _copied((call.args, call.kwargs))
+                about: Mapping[str, Any] = {
+                    "roots": self._observer.roster.roots(),
+                    "autocast": call.autocast,
+                    "called_from": call.place,
+                    "loss_bad": loss_bad,
+                }
+                if grads is _ones:
+                    first = rerun_model(root, args, kwargs, **about, limits=_limits_until(until_s))
+                    grads = [_ones(output) for output in first.outputs]
+                    args, kwargs = _copied((call.args, call.kwargs))
+                found = rerun_model(
+                    root, args, kwargs, output_grads=grads, **about, limits=_limits_until(until_s)
+                )
+                part = part_of(MODEL, found)
+        except CannotKeep as reason:
+            return Part(MODEL, notes=[f"the model was not run again: {reason}"])
+        part.notes = [*notes, *part.notes]
+        return part
+
+    def _closure(
+        self, until_s: float, fields: dict[str, Any], scale: float | None = None
+    ) -> Part | None:
+        """Engine R, where the script passes its batches through `mon.forward`."""
+        closure = self.closure
+        if closure is None or closure.disturbs:
+            return None
+        roots = [(prefix, unwrap(root)) for prefix, root in self._observer.roster.roots()]
+        try:
+            with sandbox(
+                [root for _, root in roots],
+                random_states=closure.random,
+                registered=self._generators(),
+                also=[closure.function],
+            ):
+                args, kwargs = _copied((closure.args, closure.kwargs))
+                found = rerun_closure(
+                    closure.function,
+                    args,
+                    kwargs,
+                    roots=roots,
+                    loss_scale=scale,
+                    autocast=closure.autocast,
+                    limits=_limits_until(until_s),
+                )
+                fields["rerun_loss"] = found.loss
+                return part_of(CLOSURE, found)
+        except CannotKeep as reason:
+            return Part(CLOSURE, notes=[f"the batch was not run again: {reason}"])
+
+    def _generators(self) -> list[tuple[Any, Any]]:
+        return [(generator, None) for generator in self.registered.values()]
+
+
+def _limits(limit_s: float) -> Limits:
+    return Limits(deadline_s=limit_s)
+
+
+def _limits_until(until_s: float) -> Limits:
+    return _limits(max(0.0, until_s - time.perf_counter()))
+
+
+def _copied(value: Any) -> Any:
+    """The same batch in other tensors, cut from every graph."""
+    return tree_map(_copy, value)
+
+
+def _copy(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad)
+
+
+def _ones(output: torch.Tensor) -> torch.Tensor | None:
+    if not (output.dtype.is_floating_point or output.dtype.is_complex):
+        return None
+    return torch.ones_like(output)

@@ -1,0 +1,232 @@
+"""Keeps what it takes to run the newest training forwards again, until their update is over.
+
+Per forward: what the root was called with, the random streams it is known to draw from, autocast,
+and the gradient that comes back to its output. One batch may live to the end of its update.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from tuimon.train.autopsy import streams
+from tuimon.train.autopsy.names import flat_tensors
+from tuimon.train.autopsy.rerun import read_autocast
+from tuimon.train.autopsy.sites import Place, caller_place
+
+if TYPE_CHECKING:
+    from tuimon.train.observer import Observer
+
+TAP = "autopsy"
+MAX_CALLS = 8  # forwards of one update that are kept; with accumulation the newest ones
+MAX_CALLS_BYTES = 1 << 28  # inputs of all but the newest of them
+MAX_OUTPUT_BYTES = 64 << 20  # of outputs whose gradient is kept: logits can be large
+LEARN_FORWARDS = 3  # of each root: which streams it draws from, and where it is called
+LEARN_EVERY = 256  # forwards after which the streams are compared once more
+# The gradient of the output costs about 3 µs and the call 3 µs more: below this they would be
+# more than 3 % of a step.
+SHORT_STEP_S = 2e-4
+_ANY_AUTOCAST: Callable[[], bool] = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
+
+
+class Call:
+    """One training forward of a root module.
+
+    Attributes:
+        module: the root, weak.
+        args, kwargs: what it was called with.
+        versions: of the tensors among `args`, by position; tells whether they were written to.
+        random: states of the process-wide streams when it began, as far as they were read.
+        autocast: what was in force.
+        place: the line that called it, once that is known.
+        grads: gradients that came back, one for each tensor of the output; None not captured.
+        step: the update it leads to.
+    """
+
+    __slots__ = (
+        "args",
+        "autocast",
+        "grads",
+        "kwargs",
+        "learning",
+        "module",
+        "outer",
+        "place",
+        "random",
+        "step",
+        "versions",
+    )
+
+    def __init__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.module = weakref.ref(module)
+        self.args = args
+        self.kwargs = kwargs
+        self.versions = [
+            each._version if type(each) is torch.Tensor and not each.is_inference() else None
+            for each in args
+        ]
+        self.random: dict[str, Any] = {}
+        self.autocast: Any = ()
+        self.place: Place | None = None
+        self.grads: list[torch.Tensor | None] | None = None
+        self.learning: dict[str, Any] | None = None
+        self.outer: Call | None = None
+        self.step = 0
+
+    @property
+    def was_modified(self) -> bool:
+        """Whether an input was written to after the forward began."""
+        return any(
+            version is not None and each._version != version
+            for version, each in zip(self.versions, self.args, strict=True)
+        )
+
+    def returned(self, index: int, place: int) -> Callable[[Any], None]:
+        """A hook that keeps the gradient of one output; it must not hold the call itself."""
+        grads = self.grads
+        assert grads is not None
+
+        def keep(arrived: Any) -> None:
+            grads[index] = arrived[place]
+
+        return keep
+
+
+class Scenes:
+    """The forwards that the next update follows from. Used by the training thread only.
+
+    Attributes:
+        calls: in order, at most `MAX_CALLS`.
+        dropped: forwards of this update that are no longer kept.
+        wanted: the process-wide streams that forwards have been seen to draw from.
+        active: whether anything is kept at all; off with the autopsies.
+        open: the innermost forward that is running.
+        is_short: steps are so short that nothing is kept.
+    """
+
+    def __init__(self, observer: Observer) -> None:
+        self.calls: list[Call] = []
+        self.dropped = 0
+        self.wanted: tuple[str, ...] = ()
+        self.active = True
+        self._observer = observer
+        self.open: Call | None = None
+        self._places: dict[int, Place | None] = {}
+        self._met: dict[int, int] = {}
+        self._bytes = 0
+        self.is_short = False
+        self._short_steps = 0
+        guard = observer.boundary.guard
+        self.enter = guard(TAP, self._enter)
+        self.leave = guard(TAP, self._leave)
+
+    def note_step(self, step_s: float | None) -> None:
+        """After an update: nothing of it is kept; steps too short to pay for it keep nothing."""
+        if self.calls:
+            self.calls = []
+        self.open = None
+        self.dropped = self._bytes = 0
+        if step_s is None:
+            return
+        # Ten in a row either way, so that one that is disturbed decides nothing.
+        if (step_s < SHORT_STEP_S) is self.is_short:
+            self._short_steps = 0
+            return
+        self._short_steps += 1
+        if self._short_steps >= 10:
+            self.is_short, self._short_steps = not self.is_short, 0
+
+    def drop(self) -> None:
+        """Keep nothing any longer."""
+        self.note_step(None)
+
+    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A training forward of a root begins."""
+        if self.is_short or not self.active:
+            return
+        call = Call(module, args, kwargs)
+        calls = self.calls
+        if calls:
+            self._make_room(calls)
+        calls.append(call)
+        key = id(module)
+        met = self._met[key] = self._met.get(key, 0) + 1
+        if met <= LEARN_FORWARDS or met % LEARN_EVERY == 0:
+            call.learning = {name: streams.read(name) for name in streams.PROCESS_WIDE}
+            self._places[key] = caller_place()
+        for name in self.wanted:
+            call.random[name] = streams.read(name)
+        call.place = self._places.get(key)
+        if _ANY_AUTOCAST():
+            call.autocast = read_autocast()
+        call.outer, self.open = self.open, call
+
+    def _leave(self, module: nn.Module, output: Any) -> None:
+        """It has returned."""
+        call = self.open
+        if call is None or call.module() is not module:
+            return
+        self.open, call.outer = call.outer, None
+        if call.learning is not None:
+            self._learn(call)
+        if type(output) is torch.Tensor:
+            if output.grad_fn is None or _size(output) > MAX_OUTPUT_BYTES:
+                return
+            tensors = [output]
+        else:
+            tensors = flat_tensors(output)
+            if sum(map(_size, tensors)) > MAX_OUTPUT_BYTES:
+                return
+        call.grads = [None] * len(tensors)
+        for index, tensor in enumerate(tensors):
+            if (node := tensor.grad_fn) is not None:
+                node.register_prehook(call.returned(index, tensor.output_nr))
+
+    def _learn(self, call: Call) -> None:
+        """See which streams the forward has drawn from; they are read at every one from now on."""
+        before, call.learning = call.learning, None
+        for name, state in (before or {}).items():
+            if name not in self.wanted and not streams.is_same(state, streams.read(name)):
+                self.wanted += (name,)
+                call.random[name] = state
+
+    def _make_room(self, calls: list[Call]) -> None:
+        """Another forward of the same update: the oldest give way."""
+        self._bytes += sum(_size(each) for each in calls[-1].args if type(each) is torch.Tensor)
+        while calls and (len(calls) >= MAX_CALLS or self._bytes > MAX_CALLS_BYTES):
+            gone = calls.pop(0)
+            self._bytes -= sum(_size(each) for each in gone.args if type(each) is torch.Tensor)
+            self.dropped += 1
+
+
+class AfterForward:
+    """Forward hook of a root module: the gradient of its output is asked for.
+
+    Copies and pickles to an inert callable of the standard library, as its counterpart does.
+    """
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
+        # First, and alone: traced into a compiled region this must stay free of effects.
+        if torch.compiler.is_compiling():
+            return
+        scenes = self._observer.scenes
+        if scenes.open is not None:
+            scenes.leave(module, output)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return contextlib.nullcontext().__exit__
+
+    def __reduce__(self) -> Any:
+        return getattr, (contextlib.nullcontext(), "__exit__")
+
+
+def _size(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
