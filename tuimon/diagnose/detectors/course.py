@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tuimon.diagnose.detectors.chance import Chance
@@ -21,7 +21,8 @@ LAG = 16
 WARM_UP = 20  # updates in a band before anything is compared with it
 BLOCK = 20  # updates whose median is one point of the long curve: the noise of a batch is gone
 MAX_BLOCKS = 256
-FULL_RATE = 0.5  # of the largest learning rate so far; below it a schedule is still warming up
+BAND_EVERY = 4  # updates that share a band: it moves by a 16th of its length
+WARMING = 2.0  # a learning rate that has doubled since is still warming up
 # Below this share of the start a training has learned something. A constant answer that fits the
 # mean of the targets rarely lowers a loss that began at a sane initialisation by a fifth.
 IMPROVED = 0.8
@@ -65,13 +66,13 @@ class Course(Detector):
         self.updates = self.at_full_rate = 0
         self.points: deque[Point] = deque(maxlen=WINDOW + LAG)
         self.drifting_since: int | None = None
-        self.top_rate = 0.0
+        self.top_rate = self._settled_rate = 0.0
         self.first_step: int | None = None
         self.is_signed = False
         self._firsts: list[float] = []
         self._block: list[float] = []
         self._blocks: deque[float] = deque(maxlen=MAX_BLOCKS)
-        self._band: tuple[int, Band | None] = (-1, None)
+        self._bands: dict[str, tuple[int, Band | None]] = {}
 
     def see(self, record: AnyRecord) -> Iterator[Symptom]:
         self.fresh = []
@@ -126,15 +127,24 @@ class Course(Detector):
 
     def band(self) -> Band | None:
         """The band of the loss before the newest `LAG` updates; None where there is none."""
-        if self._band[0] != self.updates:
-            older = [point.loss for point in self.points][:-LAG]
-            self._band = (self.updates, band_of(older) if len(older) >= WARM_UP else None)
-        return self._band[1]
+        return self._kept_band("loss", lambda point: point.loss)
+
+    def norm_band(self) -> Band | None:
+        """The band of the gradient norm before the newest `LAG` updates."""
+        return self._kept_band("norm", lambda point: point.grad_norm)
 
     def lead(self, step: int) -> int | None:
         """How many steps before `step` the gradient left its band; None where it had not."""
         since = self.drifting_since
         return None if since is None or since >= step else step - since
+
+    def _kept_band(self, what: str, pick: Callable[[Point], float | None]) -> Band | None:
+        at, band = self._bands.get(what, (-BAND_EVERY, None))
+        if self.updates - at >= BAND_EVERY:
+            older = [value for point in self.points if (value := pick(point)) is not None][:-LAG]
+            band = band_of(older) if len(older) >= WARM_UP else None
+            self._bands[what] = (self.updates, band)
+        return band
 
     # --- parts ------------------------------------------------------------------------------------
 
@@ -146,9 +156,10 @@ class Course(Detector):
         if self.first_step is None:
             self.first_step = update.step
         rates = [rate for rate in update.lrs if rate is not None]
-        if rates:
-            self.top_rate = max(self.top_rate, *rates)
-        if not rates or max(rates) >= FULL_RATE * self.top_rate > 0:
+        self.top_rate = max([self.top_rate, *rates])
+        if self.top_rate > WARMING * self._settled_rate:
+            self._settled_rate, self.at_full_rate = self.top_rate, 0
+        if not rates or max(rates) * WARMING >= self.top_rate > 0:
             self.at_full_rate += 1
         loss = update.loss
         if loss is None or not math.isfinite(loss):

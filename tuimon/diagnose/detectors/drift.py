@@ -6,8 +6,8 @@ import math
 from collections import deque
 from collections.abc import Iterator
 
-from tuimon.diagnose.detectors.course import LAG, WARM_UP, Course, CourseDetector
-from tuimon.diagnose.detectors.robust import band_of, median
+from tuimon.diagnose.detectors.course import Course, CourseDetector
+from tuimon.diagnose.detectors.robust import median
 from tuimon.diagnose.incidents import Incident
 from tuimon.diagnose.updates import Update
 from tuimon.model.records import AnyRecord, Symptom
@@ -51,8 +51,7 @@ class Drift(CourseDetector):
         course = self.course
         norm, loss = update.measured.grad_norm, update.loss
         band = course.band()
-        norms = [p.grad_norm for p in course.points if p.grad_norm is not None][:-LAG]
-        usual = band_of(norms) if len(norms) >= WARM_UP else None
+        usual = course.norm_band()
         if norm is None or loss is None or usual is None or band is None:
             return
         if not (0 < norm < math.inf) or loss <= 0:

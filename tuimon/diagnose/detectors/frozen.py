@@ -75,6 +75,12 @@ class FrozenParameters(CourseDetector):
         trained = self._trained
         if trained is None or update.loss is None or update.bits is None:
             return
+        if not update.bits & NO_GRAD and (update.measured.grad_norm or 0.0) != 0.0:
+            self._row("none", False)
+            self._row("zero", False)
+            self._looked += 1
+            self._never = np.zeros(len(trained), bool)
+            return
         flags = np.frombuffer(update.flags, np.uint8)
         norms = np.frombuffer(update.measured.norms, "<f4")
         if not len(flags):

@@ -27,6 +27,7 @@ LOOKS = 2  # in a row
 # Updates in a row without any gradient in half of the weights or more: rarely chosen parts of a
 # model (experts, branches) wake up earlier.
 ROW = 50
+EVERY = 5  # updates from one look at the gradients to the next
 HALF = 0.5
 MIN_UPDATES = 30  # before the loss is asked whether the training learns all the same
 
@@ -45,7 +46,8 @@ class DeadUnits(CourseDetector):
         if isinstance(record, LayerTable):
             self._renew(record)
         for update in self.course.fresh:
-            yield from self._judge_gradients(update)
+            if update.step % EVERY == 0:
+                yield from self._judge_gradients(update)
         if isinstance(record, Activations):
             for item in record.items:
                 if item.kind in RECTIFIERS and item.silent_frac is not None:
@@ -75,7 +77,7 @@ class DeadUnits(CourseDetector):
         if update.flags:
             flags = np.frombuffer(update.flags, np.uint8)[self._weights]
             zero &= (flags & (NO_GRAD | UNMEASURED)) == 0
-        self._rows = np.where(zero, self._rows + 1, 0)
+        self._rows = np.where(zero, np.where(self._rows > 0, self._rows + EVERY, 1), 0)
         dead = self._rows >= ROW
         share = float(dead.mean())
         # All of them: the loss does not depend on the model, which is not about units.
@@ -89,7 +91,7 @@ class DeadUnits(CourseDetector):
             f"{ROW} updates, up to {name}: what follows them lets nothing through"
         )
         severity = "warning" if self._is_stuck() else "info"
-        step = update.step - ROW + 1
+        step = update.step - int(self._rows[dead].min()) + 1
         yield from self._say("", step, severity, detail, {"dead_share": share})
 
     def _is_stuck(self) -> bool:
