@@ -150,7 +150,9 @@ def _via_option(command: _Command) -> _Command:
 def attach(
     *, run: str | None, once: bool, via: str | None, readonly: bool, hz: float, glyphs: str
 ) -> int:
-    """Watch RUN live: an id, the beginning of one, a name or a pid; the newest run otherwise.
+    """Watch RUN live: an id, the beginning of one, a name or a pid.
+
+    Without RUN the newest live run; on a terminal, where several live, a list to pick from.
 
     With --via the run is on another host, and CMD is what brings a command there:
     --via "ssh gpu07" executes ssh gpu07 tuimon relay RUN. A CMD that says itself where tuimon

@@ -20,7 +20,8 @@ def attach(
 ) -> int:
     """Open the viewer; returns when the user leaves it.
 
-    A run that is named must be there; without a name the viewer waits for the first one.
+    A run that is named must be there. Without a name the person picks one of several live runs;
+    where there is none the viewer waits for the first one.
 
     Raises:
         UsageError: there is no terminal to draw on.
@@ -31,7 +32,7 @@ def attach(
         from tuimon.tui import start
 
         return start.attach_far(via, token, readonly=readonly, hz=hz, glyphs=glyphs)
-    info = registry.find_run(token) if token is not None else None
+    info = registry.find_run(token) if token is not None else _picked()
     return view(info, readonly=readonly, hz=hz, glyphs=glyphs)
 
 
@@ -58,6 +59,8 @@ def print_once(token: str | None, *, via: str | None = None, glyphs: str) -> int
         click.echo(start.once_far(via, token, width=width, height=height, glyphs=glyphs))
     else:
         run = registry.find_run(token)
+        if token is None:
+            _say_if_several(run)
         click.echo(start.once(run, width=width, height=height, glyphs=glyphs))
     return EXIT_OK
 
@@ -79,6 +82,22 @@ def relay(token: str | None) -> int:
     with os.fdopen(os.dup(0), "rb") as source:
         Relay(lambda again: registry.find_run(again or token), source, sink).serve()
     return EXIT_OK
+
+
+def _picked() -> RunInfo | None:
+    """The live run that the person means; None is the newest of all, waited for."""
+    from tuimon.cli import picking
+
+    live = picking.live_runs()
+    return picking.ask_which(live) if len(live) > 1 else None
+
+
+def _say_if_several(shown: RunInfo) -> None:
+    from tuimon.cli import picking
+
+    others = sum(info.id != shown.id for info in picking.live_runs())
+    if others:
+        picking.say_which(shown, others)
 
 
 def need_terminal(instead: str, what_it_does: str) -> None:
