@@ -22,7 +22,7 @@ from tuimon.feed.codec import decode
 from tuimon.feed.history import write_history
 from tuimon.feed.ring import RingReader
 from tuimon.model.commands import Pause, SetMaxNorm
-from tuimon.model.records import FORMAT_VERSION
+from tuimon.model.records import FORMAT_VERSION, Step
 from tuimon.view import remote
 from tuimon.view.frame import GONE, LIVE, OTHER_VERSION, RECONNECTING
 from tuimon.view.link import relay_words
@@ -338,3 +338,25 @@ def test_the_commands_of_the_shell(stand_in, tmp_path):
         timeout=60,
     )
     assert garbage.returncode == 4 and garbage.stderr.count(b"\n") == 1
+
+
+def test_every_record_comes_once_across_lost_relays(stand_in):
+    source = remote.open_relay(RELAY, stand_in.run_id, readonly=True)
+    seen: list[int] = []
+
+    def read_until(count: int) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while len(seen) < count:
+            seen.extend(r.step for r in source.poll(100, 0.01) if type(r) is Step)
+            assert time.monotonic() < deadline, f"{len(seen)} of {count}"
+
+    try:
+        for total in (100, 200, 300):
+            stand_in.order("steps 100")
+            read_until(total)
+            relays()[0].kill()
+        stand_in.order("steps 1")
+        read_until(301)
+        assert seen == list(range(301))
+    finally:
+        source.close()
