@@ -161,7 +161,7 @@ class _Biased(nn.Module):
         return F.softmax(x + self.bias, dim=-1)  # here: everything_masked_by_a_buffer
 
 
-@forward(FORWARD, "aten::_softmax", constants=("buffer part.bias",))
+@forward(FORWARD, "aten::_softmax", constants=("part.bias",))
 def everything_masked_by_a_buffer() -> nn.Module:
     return _Biased()
 

@@ -53,7 +53,9 @@ def stored(tensor: torch.Tensor) -> torch.Tensor | None:
 def readable(tensor: torch.Tensor) -> torch.Tensor | None:
     """A dense real floating tensor with the same elements; None where nothing can be non-finite."""
     dense = stored(tensor)
-    if dense is None or dense.numel() == 0:
+    if dense is None or dense.numel() == 0 or dense.data_ptr() == 0:
+        # Zeros that autograd only pretends to hold, and storages that were given back, have no
+        # memory: reading them would end the process.
         return None
     if dense.dtype.is_complex:
         dense = torch.view_as_real(dense.resolve_conj().resolve_neg())
@@ -120,7 +122,7 @@ def _counted(bare: TensorNote, tensor: torch.Tensor, full: bool) -> TensorNote:
 
 def _whole_numbers(bare: TensorNote, tensor: torch.Tensor) -> TensorNote:
     dense = stored(tensor)
-    if dense is None or dense.numel() == 0 or dense.dtype in (torch.bool,):
+    if dense is None or dense.numel() == 0 or dense.data_ptr() == 0 or dense.dtype is torch.bool:
         return bare
     if dense.dtype.is_complex or dense.dtype.is_floating_point:
         return bare
