@@ -332,14 +332,9 @@ class Relay:
 
 
 def _answer(info: RunInfo, request: Request, readonly: bool) -> CommandState:
-    command = request.command
+    asked = request.command
     state = CommandState(
-        request.id,
-        command.title,
-        "refused",
-        request.by,
-        request.asked_at_s,
-        words=command.words,
+        request.id, asked.title, "refused", request.by, request.asked_at_s, words=asked.words
     )
     if readonly:
         return msgspec.structs.replace(state, reason="the viewer is read-only")

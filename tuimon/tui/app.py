@@ -185,8 +185,7 @@ class TuimonApp(App[None]):
         scene.revision += 1
         choice = CHOICES.get(name)
         if choice is not None:
-            words = choice(scene, self.boxes)
-            if words:
+            if words := choice(scene, self.boxes):
                 self.bridge.say(words)
             if name == "theme":
                 self._paint_background()
