@@ -198,6 +198,10 @@ def test_a_slow_reader_blocks_the_relay_only(stand_in, watch):
     process.send_signal(signal.SIGCONT)
     frame = until(session, lambda frame: frame.step == 30_009)
     assert frame.lost["overrun"] + frame.series["loss"].count == 30_010
+    process.kill()
+    stand_in.order("steps 1")
+    frame = until(session, lambda frame: frame.step == 30_010)
+    assert frame.lost["overrun"] + frame.series["loss"].count == 30_011, "losses were forgotten"
 
 
 def test_a_viewer_that_stops_reading_is_told_what_it_missed(stand_in, watch, monkeypatch):
