@@ -82,7 +82,8 @@ class RelaySource:
         lost_for_s = max(0.0, now_s - self._lost_at_s) if trouble else 0.0
         if trouble and not self._problem:
             again_s = self._retry_at_s - now_s
-            trouble += f"; trying again in {again_s:.0f} s" if again_s >= 1 else "; trying again"
+            when = f"trying again in {again_s:.0f} s" if again_s >= 1 else "trying again"
+            trouble = f"{when}: {trouble.removeprefix('relay: ')}"
         if beat is None:
             return SourceStatus(problem=self._problem, link=trouble, link_lost_for_s=lost_for_s)
         lost = dict(self._lost)

@@ -31,10 +31,7 @@ SILENT_AFTER_S, SILENT_FACTOR = 10.0, 20.0
 FIRST_LATE_AFTER_S, FIRST_SILENT_AFTER_S = 30.0, 120.0
 READINGS_STALE_AFTER_S = 15.0  # the scribe reads once a second
 
-_DELETED = (
-    "its run folder was deleted: this view goes on, but no command and no new viewer gets "
-    "through until the training is started again"
-)
+_DELETED = "run folder deleted: for commands and new viewers start the training again"
 
 
 @dataclass(frozen=True)
@@ -78,8 +75,7 @@ def judge(now_s: float, status: SourceStatus, signs: Signs) -> Standing:
     if signs.goodbye is not None or (not status.alive and status.caught_up):
         return _gone(status, signs)
     if status.link:
-        since = duration_s(round(status.link_lost_for_s))
-        detail = f"relay lost {since} ago: {plain(status.link)}; the picture is the last one"
+        detail = f"relay lost, {plain(status.link)}; the picture is the last one"
         return Standing(RECONNECTING, detail, status.link_lost_for_s, lost=status.lost)
     if not status.connected:
         return _unconnected(status, signs)
