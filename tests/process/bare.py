@@ -64,9 +64,7 @@ def both(folder: Path, *argv: str, options: Sequence[str] = ()) -> tuple[Outcome
     return bare, watched
 
 
-def _run(
-    folder: Path, words: list[str], environ: Mapping[str, str], limit_s: float
-) -> Outcome:
+def _run(folder: Path, words: list[str], environ: Mapping[str, str], limit_s: float) -> Outcome:
     done = subprocess.run(
         words,
         cwd=folder,

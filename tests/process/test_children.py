@@ -59,11 +59,14 @@ def alone(inner):
     for batch in DataLoader(TensorDataset(torch.arange(1)), num_workers=1,
                             multiprocessing_context='spawn'):
         tell('batch', batch)
-    torch.nn.Linear(2, 1)('text')
+    torch.optim.SGD([], lr=1)
 
 def fails(index):
     train(2)
-    raise ValueError('by hand')
+    try:
+        torch.optim.SGD([], lr=1)
+    except ValueError as error:
+        raise ValueError('by hand') from error
 
 if __name__ == '__main__':
     torch.multiprocessing.spawn(rank, args=(sys.argv[1],), nprocs=2)

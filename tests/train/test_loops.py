@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -302,23 +304,49 @@ def test_parameters_that_come_for_the_step_only(feed: Feed) -> None:
 
 
 @pytest.mark.hazard(7)
-def test_an_optimizer_inside_backward(feed: Feed) -> None:
+@pytest.mark.parametrize("clip", [False, True])
+def test_an_optimizer_inside_backward(clip: bool, feed: Feed) -> None:
+    """One backward is one update of everything; each gradient as it was before its own step."""
+
     def loop(diary: Diary) -> list[Any]:
         model = net()
         own = {param: torch.optim.Adam([param], lr=0.01) for param in model.parameters()}
+        squares: list[float] = []
 
         def update(param: torch.Tensor) -> None:
+            squares.append(float(param.grad.double().pow(2).sum()))
+            if clip:
+                nn.utils.clip_grad_norm_(param, 0.01)
             own[param].step()
             own[param].zero_grad()
 
         for param in model.parameters():
             param.register_post_accumulate_grad_hook(update)
+        last = lambda: len(diary.norms[0]) == 7  # noqa: E731
+        model[4].bias.register_hook(lambda grad: grad * (math.inf if last() else 1))
         diary(model, list(own.values()))
         for x, y in batches():
-            mse(model(x), y).backward()
+            squares.clear()
+            loss = mse(model(x), y)
+            loss.backward()
+            diary.losses[0].append(loss.item())
+            diary.norms[0].append(math.sqrt(sum(squares)))
         return [model, list(own.values())]
 
-    twins(loop, feed)
+    found = twins(loop, feed)
+    assert [step.optimizer for step in found.steps] == [0] * 8
+    assert {step.backward_calls for step in found.steps} == {1}
+    assert all(step.lrs == [0.01] for step in found.steps)
+    assert [event.kind for event in found.events].count("inside-backward") == 1
+    names = feed.table.names
+    assert names == [name for name, _ in net().named_parameters()]
+    assert set(feed.table.optimizer_index) == {0}
+    assert [bad.name for bad in found.steps[7].bad if bad.what == "gradient"] == ["4.bias"]
+    for step in found.steps[:7]:
+        norms = np.frombuffer(step.norms, np.float32)
+        assert not step.flags and math.hypot(*norms) == pytest.approx(step.grad_norm)
+        assert step.max_norm == (0.01 if clip else None)
+        assert (step.grad_norm_clipped < step.grad_norm) is clip
 
 
 @pytest.mark.hazard(41)

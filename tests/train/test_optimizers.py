@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 from torch import nn
 
 import tuimon
 from tests.train.conftest import Feed
+from tuimon.model import commands
 from tuimon.model.records import UNMEASURED
+from tuimon.train import monitor as monitors
 
 
 def test_tied_and_late_parameters(feed: Feed) -> None:
@@ -124,12 +128,43 @@ def test_a_container_counts_and_its_parts_do_not(feed: Feed) -> None:
 
 
 @pytest.mark.hazard(7)
-def test_steps_inside_backward_are_left_alone(feed: Feed) -> None:
+def test_steps_inside_backward_can_be_paused_but_not_clipped(feed: Feed) -> None:
+    model = nn.Linear(3, 1)
+    own = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}
+    monitor = tuimon.watch(model, list(own.values()))
+    for param in model.parameters():
+        param.register_post_accumulate_grad_hook(lambda p: own[p].step())
+    seen = []
+    for step in range(4):
+        model(torch.ones(1, 3)).sum().backward()
+        seen.append(model.weight.detach().clone())
+        if step == 1:
+            paused = feed.ask(commands.Pause())
+            clipped = feed.ask(commands.SetClip("on", 1.0))
+            resume = threading.Timer(0.2, feed.ask, [commands.Resume()])
+            resume.start()
+    resume.join()
+    assert [(step.optimizer, step.step) for step in feed.steps] == [(0, n) for n in range(4)]
+    assert paused.state == "accepted"
+    assert [(state.state, state.step) for state in feed.states(paused.id)][-1] == ("applied", 3)
+    assert "inside backward" in feed.states(clipped.id)[-1].reason
+    assert not any(map(torch.equal, seen, seen[1:]))
+    monitor.close()
+    assert monitors._wiring.observer.inside._members == {}
+
+
+@pytest.mark.hazard(7)
+def test_a_parameter_that_is_updated_outside_counts_by_itself(feed: Feed) -> None:
     model = nn.Linear(3, 1)
     own = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}
     tuimon.watch(model, list(own.values()))
-    for param in model.parameters():
-        param.register_post_accumulate_grad_hook(lambda p: own[p].step())
-    before = model.weight.detach().clone()
+    handle, _ = (p.register_post_accumulate_grad_hook(lambda p: own[p].step()) for p in own)
     model(torch.ones(1, 3)).sum().backward()
-    assert not torch.equal(model.weight, before) and feed.steps == []
+    handle.remove()
+    for _ in range(2):
+        model(torch.ones(1, 3)).sum().backward()
+        own[model.weight].step()
+    assert sorted((step.optimizer, step.step) for step in feed.steps) in (
+        [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)],
+        [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4)],
+    )

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from tuimon.model.text import plain
@@ -35,14 +36,27 @@ class Boundary:
     Counts failures by tap, says each cause once, and disarms a tap after `MAX_FAILURES`.
     `Stop` passes, and so do KeyboardInterrupt and the other exceptions that are not ours to keep.
     Written by the training thread only; `inert` is also set in a forked child.
+
+    Args:
+        on_failure: told (tap, cause, whether it was the last one).
+        lookers: how many modes of the user's are active that would see what a body does.
+        unseen: what a body is run in while there are any.
     """
 
-    def __init__(self, on_failure: Callable[[str, str, bool], None] | None = None) -> None:
+    def __init__(
+        self,
+        on_failure: Callable[[str, str, bool], None] | None = None,
+        *,
+        lookers: tuple[Callable[[], int], Callable[[], int]] = (int, int),
+        unseen: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
         self.inert = False
         self.failures: dict[str, int] = {}
         self.disarmed: set[str] = set()
         self._said: set[str] = set()
         self._on_failure = on_failure
+        self._lookers = lookers
+        self._unseen = unseen
 
     def start_over(self) -> None:
         """Another run: every tap is in service again, and says its failures anew."""
@@ -53,12 +67,16 @@ class Boundary:
     def guard(self, tap: str, body: Callable[..., _Result]) -> Callable[..., _Result | None]:
         """Return `body` with the boundary round it; a failed or disarmed body gives None."""
         disarmed = self.disarmed
+        one_kind, other_kind = self._lookers
 
         @functools.wraps(body)
         def guarded(*args: Any) -> _Result | None:
             if self.inert or tap in disarmed:
                 return None
             try:
+                if one_kind() or other_kind():
+                    with self._unseen():
+                        return body(*args)
                 return body(*args)
             except Exception as error:
                 self.failed(tap, error)

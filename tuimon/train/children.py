@@ -144,7 +144,7 @@ class Child:
         Finalize(None, self._finish, exitpriority=_LAST)
 
     def _name(self) -> str:
-        """A rank goes by the name of the run it is a part of, any other child by its own as well."""
+        """A rank has the name of the run it is a part of, any other child its own as well."""
         from multiprocessing.process import current_process
 
         from tuimon.train.session import launched_rank
@@ -180,7 +180,8 @@ class Child:
         try:
             action()
         except Exception as error:
-            say(f"{type(error).__name__}: {error}; this child goes on without that part of the watch")
+            text = f"{type(error).__name__}: {error}"
+            say(f"{text}; this child goes on without that part of the watch")
 
 
 def _is_data_worker() -> bool:

@@ -131,14 +131,15 @@ def spying(keep: Norms, held: list[torch.Tensor], thread: int) -> Iterator[None]
         norms = original(tensors, *args, **kwargs)
         order = args[0] if args else kwargs.get("ord", 2)
         if order == 2 and threading.get_ident() == thread:
-            for tensor, norm in zip(tensors, norms, strict=True):
-                # A half-precision norm overflows long before its gradient does; that of a
-                # distributed tensor lies in parts on all ranks.
-                if type(norm) is not torch.Tensor:
-                    continue
-                if norm.dtype in (torch.float32, torch.float64) and id(tensor) not in keep:
-                    keep[id(tensor)] = norm
-                    held.append(tensor)
+            with torch._C.DisableTorchFunction():  # a mode sees even the look at a dtype
+                for tensor, norm in zip(tensors, norms, strict=True):
+                    # A half-precision norm overflows long before its gradient does; that of a
+                    # distributed tensor lies in parts on all ranks.
+                    if type(norm) is not torch.Tensor:
+                        continue
+                    if norm.dtype in (torch.float32, torch.float64) and id(tensor) not in keep:
+                        keep[id(tensor)] = norm
+                        held.append(tensor)
         return norms
 
     torch._foreach_norm = spy  # type: ignore[assignment]

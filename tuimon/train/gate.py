@@ -114,7 +114,10 @@ class Gate:
 
     def _apply(self, request: commands.Request, track: Track) -> None:
         command = request.command
-        if isinstance(command, commands.Pause):
+        clips = isinstance(command, commands.SetClip | commands.SetMaxNorm)
+        if clips and self._observer.inside.lead is not None:
+            self.refuse(request, "the optimizers step inside backward, out of reach of a clipping")
+        elif isinstance(command, commands.Pause):
             self._pause(request)
         elif isinstance(command, commands.Resume):
             self._resume(request)

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from tuimon.model.records import CLIP_USER, Scalars
 from tuimon.model.text import plain
+from tuimon.train import modes
 from tuimon.train.account import Clips, Losses, Times
 from tuimon.train.boundary import Boundary
 from tuimon.train.clip import Clipping
@@ -23,6 +24,7 @@ from tuimon.train.controls import Controls
 from tuimon.train.extras import TAP as EXTRAS_TAP
 from tuimon.train.extras import Extras
 from tuimon.train.gate import Gate
+from tuimon.train.inside import Inside
 from tuimon.train.roster import Roster
 from tuimon.train.scaling import Scaling
 from tuimon.train.session import Session
@@ -45,13 +47,15 @@ class Observer:
         roster: who is watched.
         current: the track whose outermost `step` is running.
         scaling: the track whose `GradScaler.step` is running.
+        inside: steps that are taken inside backward.
         off: taps pass through, for a while or, in a forked child, for good.
         explicit: the user marks boundaries with `mon.step()`; forwards no longer do.
     """
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.boundary = Boundary(self._tap_failed)
+        looks = modes.function_modes, modes.dispatch_modes
+        self.boundary = Boundary(self._tap_failed, lookers=looks, unseen=modes.unseen)
         self.clipping = Clipping()
         self.batches = Batches(self)
         self.gate = Gate(self)
@@ -65,6 +69,7 @@ class Observer:
         self.times = Times()
         self.clips = Clips()
         self.extras = Extras(self)
+        self.inside = Inside(self)
         self.backward_calls = 0
         self.amp = Scaling(self)
         self.explicit = False
@@ -84,6 +89,7 @@ class Observer:
         self.times, self.clips = Times(), Clips()
         self.amp = Scaling(self)
         self.explicit = False
+        self.inside.start_over()
         self.extras.start_over()
 
     def gradient_note(self, track: Track) -> str:

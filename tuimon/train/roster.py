@@ -60,7 +60,7 @@ class Roster:
         for optimizer in optimizers:
             track = self.tracks.get(id(optimizer))
             if track is None or track.optimizer is None:
-                track = self.make_track(optimizer, self._free_index())
+                track = self.make_track(optimizer, self.free_index())
                 self.tracks[id(optimizer)] = track
             track.check_every = check_every
         self.renew_layers()
@@ -143,12 +143,13 @@ class Roster:
             old, track.index = track.index, 0
             for other in self.tracks.values():
                 if other is not track and other.index == 0:
-                    other.index = old or self._free_index()
+                    other.index = old or self.free_index()
             self.primary = track
             self.renew_layers()
         self.publish_facts()
 
-    def _free_index(self) -> int:
+    def free_index(self) -> int:
+        """The lowest number that no track has."""
         used = {track.index for track in self.tracks.values() if track.optimizer is not None}
         return next(index for index in range(len(used) + 1) if index not in used)
 
@@ -169,10 +170,12 @@ class Roster:
 
     def publish_facts(self) -> None:
         """Publish what the live objects are, when that has changed."""
-        tracks = sorted(self.tracks.values(), key=lambda track: track.index)
+        # Optimizers that step inside one backward share a number, and one speaks for them.
+        numbered = {track.index: track for track in reversed(self.tracks.values())}
+        tracks = [numbered[index] for index in sorted(numbered)]
         optimizers = [track.optimizer for track in tracks if track.optimizer is not None]
         models = alive(self.models)
-        params = [param for track in tracks for param in track.owned()]
+        params = [param for track in self.tracks.values() for param in track.owned()]
         scaler = next((type(each).__name__ for each in self.scalers if each.is_enabled()), None)
         facts = Facts(
             optimizers=[type(optimizer).__name__ for optimizer in optimizers],

@@ -1,7 +1,7 @@
-"""Executed in a spawned child of a watched process while it is prepared, before anything of the user's.
+"""Executed in a spawned child of a watched process while it is prepared, before the user's code.
 
-Not imported: `tuimon.train.children` has it run by its path, with `parent`, the name of the run that
-the child belongs to, among its globals. Nothing it does may fail the child.
+Not imported: `tuimon.train.children` has it run by its path, with `parent`, the name of the run
+that the child belongs to, among its globals. Nothing it does may fail the child.
 """
 
 from __future__ import annotations

@@ -294,7 +294,8 @@ def clipped_norm(measured: Measured, factors: Sequence[float] | float | None) ->
         return measured.total
     if isinstance(factors, float):
         return measured.total * factors
-    wide = measured.norms.astype(np.float64) * np.asarray(factors, np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        wide = measured.norms.astype(np.float64) * np.asarray(factors, np.float64)
     if measured.flags is not None:
         wide = wide[(measured.flags & (NO_GRAD | UNMEASURED)) == 0]
     return math.sqrt(float(wide @ wide))

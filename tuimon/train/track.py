@@ -71,6 +71,7 @@ class Track:
         self._lists = []
         self.late = None
         self.update = Update()
+        self._observer.inside.plan = None
 
     def owned(self) -> list[torch.Tensor]:
         """Its parameters in the order of its groups."""
@@ -122,12 +123,17 @@ class Track:
 
     # --- an update --------------------------------------------------------------------------------
 
+    def elect(self) -> None:
+        """At the first update: become known, and perhaps the primary one."""
+        if not self._elected:
+            self._elected = True
+            self._observer.inside.leave(self)
+            self._observer.roster.elect(self)
+
     def enter(self) -> None:
         """Before an update: be known, keep up with new parameters, do what viewers asked for."""
         observer = self._observer
-        if not self._elected:
-            self._elected = True
-            observer.roster.elect(self)
+        self.elect()
         optimizer = self.optimizer
         assert optimizer is not None
         self.keep_up()
@@ -199,7 +205,7 @@ class Track:
         observer.session.publish(
             step_record(
                 place,
-                self.plan,
+                update.plan or self.plan,
                 update,
                 losses=losses,
                 times=observer.times,
@@ -218,6 +224,25 @@ class Track:
         updated = update.ran and not skipped
         observer.extras.after_update(self, self.step, step_s, updated, suspicious)
         self.step += 1
+
+    def conclude(self, plan: Plan, measured: Measured | None, *, waited_s: float) -> None:
+        """Updates inside a backward have happened: publish them as one, with this one's number.
+
+        Args:
+            plan: the parameters of all of them.
+            measured: their gradients, each as it was before its own step.
+            waited_s: time at the gate since the one before.
+        """
+        observer, update = self._observer, self.update
+        update.begin()
+        self._weights.begin()
+        update.plan, update.waited_s = plan, waited_s
+        update.calls = list(observer.clips.calls)
+        if measured is not None:
+            update.take(measured)
+        if self.late is not None:
+            self.late.leave_out()
+        self.finish()
 
     def flush(self, deadline_s: float) -> None:
         """Publish what a device still owes, until `time.monotonic` reaches the deadline."""

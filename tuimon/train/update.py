@@ -22,6 +22,7 @@ class Update:
     """Filled between the gate and the record.
 
     Attributes:
+        plan: what was updated, where that is more than the parameters of one optimizer.
         measured: gradient statistics on the host; None when they were not taken there.
         left: total norm that clipping by value left; None without.
         calls: clipping of these gradients.
@@ -31,6 +32,7 @@ class Update:
         scaled: the gradients carried a loss scale when they were measured.
     """
 
+    plan: Plan | None = None
     measured: Measured | None = None
     left: float | None = None
     calls: list[ClipCall] = field(default_factory=list)
@@ -46,7 +48,7 @@ class Update:
 
     def begin(self) -> None:
         """Forget the last one."""
-        self.measured = self.left = self.began_s = self.optimizer_s = None
+        self.plan = self.measured = self.left = self.began_s = self.optimizer_s = None
         self.calls = []
         self.waited_s = 0.0
         self.scaled = False

@@ -154,7 +154,7 @@ class Watching:
             )
             return f"the run ended {step_reached} by {self._detail}; {where}"
         if self._kind == "ok" and session.step is None and self._heirs.count:
-            return "no torch optimizer made a step in this process; `tuimon ls` lists children that did"
+            return "no torch optimizer made a step in this process; `tuimon ls` has its children"
         if self._kind == "ok" and session.step is None:
             return "no torch optimizer made a step in this process; there was nothing to watch"
         return None

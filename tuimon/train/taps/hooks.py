@@ -52,9 +52,13 @@ class _StepHooks:
     def before(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         """New arguments when a closure has to be watched, else None."""
         observer, track = self._observer, self._track
-        if observer.off or _graph_task() != -1 or is_capturing():
+        if observer.off or is_capturing():
             return None
         began_s = perf_counter()
+        if _graph_task() != -1:
+            observer.inside.before(track)
+            observer.spent(began_s)
+            return None
         if observer.current is not None:
             if observer.is_nested():
                 observer.nested += 1
@@ -136,6 +140,8 @@ class BeforeForward:
             return
         if _tracer() is not None:
             return
+        if observer.inside.waiting:
+            observer.inside.conclude()
         if observer.gate.busy and not observer.explicit and observer.current is None:
             observer.reach_boundary()
         if observer.extras.armed:

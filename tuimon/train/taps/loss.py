@@ -43,6 +43,7 @@ class LossTap:
         self._depth = 0
         self._scaled: dict[int, _Scaled] = {}
         self._before = observer.boundary.guard("loss", self._on_backward)
+        self._conclude = observer.boundary.guard("optimizer", observer.inside.conclude)
 
     def install(self, patches: Patches) -> None:
         """Wrap both functions; a call of one by the other counts once."""
@@ -54,8 +55,9 @@ class LossTap:
         if isinstance(loss, torch.Tensor) and isinstance(scaled, torch.Tensor):
             if len(self._scaled) >= MAX_SCALED:
                 self._scaled.clear()
-            self._note_node(loss)
-            self._scaled[id(scaled)] = (weakref.ref(scaled), *_read(loss))
+            with torch._C.DisableTorchFunction():  # a loss may be of a class of the script's
+                self._note_node(loss)
+                self._scaled[id(scaled)] = (weakref.ref(scaled), *_read(loss))
         elif isinstance(loss, list | tuple) and isinstance(scaled, list | tuple):
             for one_loss, one_scaled in zip(loss, scaled, strict=False):
                 self.remember_scaled(one_loss, one_scaled)
@@ -82,6 +84,8 @@ class LossTap:
             if began_s is not None:
                 times = observer.times
                 times.backward_s = (times.backward_s or 0.0) + perf_counter() - began_s
+            if observer.inside.waiting:
+                self._conclude()
             return result
 
         return backward
@@ -130,6 +134,12 @@ class LossTap:
         return sum(known) if known and len(known) == len(values) else None
 
     def _one(self, tensor: torch.Tensor) -> float | None:
+        if type(tensor) is torch.Tensor:
+            return self._value_of(tensor)
+        with torch._C.DisableTorchFunction():  # a class of the script's is asked nothing
+            return self._value_of(tensor)
+
+    def _value_of(self, tensor: torch.Tensor) -> float | None:
         if self._scaled:
             reference, value, late = self._scaled.pop(id(tensor), (None, None, None))
             if reference is None or reference() is not tensor:

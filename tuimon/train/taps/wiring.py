@@ -97,6 +97,7 @@ class Wiring:
             for track in list(self.observer.roster.tracks.values()):
                 track.close()
             self.observer.roster.tracks.clear()
+            self.observer.inside.start_over()
             self._unhook(alive(self.observer.roster.models))
             self._remove()
 
