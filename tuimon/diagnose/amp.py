@@ -161,8 +161,9 @@ class AmpLedger(Detector):
         self._take_scale(scale)
         if (lost := _lost_in_words(scale)) and lost != self._lost_scale:
             self._lost_scale = lost
-            self.why = f"the loss scale is {lost}: no update can succeed any more"
-            yield self._symptom(host.step, self.why)
+            told = f"the loss scale is {lost}: no update can succeed any more"
+            self.why = self.why or told
+            yield self._symptom(host.step, told)
         if not skipped:
             yield from self._on_made(host, figures, scale)
             return
