@@ -7,10 +7,11 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
-from tuimon.feed.history import AmpHistory, HeatHistory, History, SeriesHistory, Totals
+from tuimon.feed.amp import AmpFold
+from tuimon.feed.history import HeatHistory, History, SeriesHistory, Totals
 from tuimon.feed.samples import Samples
 from tuimon.feed.thinning import HeatFold, SeriesFold
-from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict, add_skip
+from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict
 from tuimon.model.crash import Crash
 from tuimon.model.records import (
     AnyRecord,
@@ -75,14 +76,7 @@ class Chronicle:
         self._cost_s = 0.0
         self._step_s = 0.0
         self._events_dropped = 0
-        self._amp_attempted = 0
-        self._amp_skipped = 0
-        self._scale_first: float | None = None
-        self._scale_last: float | None = None
-        self._last_skipped: int | None = None
-        self._amp_skips: list[AmpSkip] = []
-        self._amp_calls: AmpCalls | None = None
-        self._amp_verdict: AmpVerdict | None = None
+        self._amp = AmpFold()
         self._crash: Crash | None = None
 
     @property
@@ -144,12 +138,8 @@ class Chronicle:
                 self.goodbye = record
             case Crash():
                 self._crash = record
-            case AmpSkip():
-                add_skip(self._amp_skips, record)
-            case AmpCalls():
-                self._amp_calls = record
-            case AmpVerdict():
-                self._amp_verdict = record
+            case AmpSkip() | AmpCalls() | AmpVerdict():
+                self._amp.add(record)
             case _:
                 pass
 
@@ -179,14 +169,14 @@ class Chronicle:
             events=list(self._events),
             symptoms=list(self._symptoms),
             commands=self.commands,
-            amp=self._amp(),
+            amp=self._amp.counts(),
             totals=self._totals(lost or {}),
             governor=self._samples.governor,
             samples=self._samples.records(),
             crash=self._crash,
-            amp_skips=list(self._amp_skips),
-            amp_calls=self._amp_calls,
-            amp_verdict=self._amp_verdict,
+            amp_skips=list(self._amp.skips),
+            amp_calls=self._amp.calls,
+            amp_verdict=self._amp.verdict,
         )
 
     def lost(self, more: dict[str, int]) -> dict[str, int]:
@@ -216,8 +206,8 @@ class Chronicle:
         if record.cost_s is not None and record.step_s is not None:
             self._cost_s += record.cost_s
             self._step_s += record.step_s
-        self._count_amp(record)
         if record.optimizer == PRIMARY:
+            self._amp.count(record)
             self._steps += 1
             if self._first_step is None:
                 self._first_step = record.step
@@ -234,6 +224,8 @@ class Chronicle:
         ):
             if value is not None:
                 self._sample(name + suffix, record.step, value)
+        if record.optimizer == PRIMARY:
+            self._amp.count(record)
         self._add_heat(record)
 
     def _sample(self, name: str, step: int, value: float) -> None:
@@ -277,26 +269,6 @@ class Chronicle:
         if record.id not in self._commands and len(self._commands) >= MAX_COMMANDS:
             del self._commands[next(iter(self._commands))]
         self._commands[record.id] = record
-
-    def _count_amp(self, record: Step) -> None:
-        if record.loss_scale is None:
-            return
-        self._amp_attempted += 1
-        if self._scale_first is None:
-            self._scale_first = record.loss_scale
-        self._scale_last = record.loss_scale
-        if record.skipped:
-            self._amp_skipped += 1
-            self._last_skipped = record.step
-
-    def _amp(self) -> AmpHistory:
-        return AmpHistory(
-            attempted=self._amp_attempted,
-            skipped=self._amp_skipped,
-            scale_first=self._scale_first,
-            scale_last=self._scale_last,
-            last_skipped_step=self._last_skipped,
-        )
 
     def _series_snapshots(self) -> dict[str, SeriesHistory]:
         return {name: fold.snapshot() for name, fold in self._series.items()}
