@@ -96,7 +96,7 @@ class ClipCall:
 
     def touches(self, ids: Container[int]) -> bool:
         """Whether it clipped any of these parameters."""
-        return any(id(param) in ids for param in self.params)
+        return any(map(ids.__contains__, map(id, self.params)))
 
     @property
     def key(self) -> tuple[int, int, int]:

@@ -10,6 +10,9 @@ import math
 FIRST_SAMPLE = 2  # the update before which the first sample begins; earlier ones allocate
 TRIALS = 3  # samples at the beginning that come early, because their cost is not yet known
 TRIAL_STRIDE = 16  # the longest stride between those
+# What those may cost beyond the budget, together: a run of any length has spent at most this, and
+# its newest sample, on top of its share. Nobody notices a twentieth of a second, once.
+ALLOWANCE_S = 0.05
 LONGEST_STRIDE = 1000  # a sample every so many steps, whatever it costs: nothing starves for ever
 FORCED_GAP = 50  # a suspicion forces no sample within so many steps of the last forced one
 
@@ -110,7 +113,8 @@ class Governor:
         # A dear sample is paid off before the next one, so that the share holds at any time.
         wanted = self._strides_for(max(self._cost_s, cost_s))
         if self._samples < TRIALS:
-            wanted = min(wanted, TRIAL_STRIDE)
+            owed = self._strides_for(self._window_cost_s - ALLOWANCE_S) - self._steps
+            wanted = min(wanted, max(TRIAL_STRIDE, owed))
         if self._step_s:
             wanted = max(wanted, min(math.ceil(self.rest_s / self._step_s), self._young()))
         self._plan(wanted)

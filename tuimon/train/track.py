@@ -134,8 +134,6 @@ class Track:
         """Before an update: be known, keep up with new parameters, do what viewers asked for."""
         observer = self._observer
         self.elect()
-        optimizer = self.optimizer
-        assert optimizer is not None
         self.keep_up()
         update = self.update
         update.begin()
@@ -196,7 +194,7 @@ class Track:
             observer.batches.on_bad_gradients()
         epoch = observer.roster.layers.table.epoch
         place = Place(self.step, self.index, epoch, *observer.batches.passes.place)
-        late = self._submit(place, losses, scaler)
+        late = self.late is not None and self._submit(self.late, place, losses, scaler)
         now_s = time.perf_counter()
         step_s = None if self._finished_s is None else now_s - self._finished_s - update.waited_s
         self._finished_s = now_s
@@ -253,7 +251,7 @@ class Track:
 
     def keep_up(self) -> None:
         """Follow the script where its optimizer got other parameters."""
-        optimizer = self.optimizer
+        optimizer = self._reference()
         if optimizer is not None and _has_other_params(optimizer.param_groups, self._lists):
             self._observer.roster.renew_layers()
 
@@ -280,16 +278,16 @@ class Track:
         spied, exact = self._observer.clips.norms or None, self._weights.affordable
         return measure(self.plan, divisor=divisor, spied=spied, exact=exact)
 
-    def _submit(self, place: Place, losses: Losses, scaler: ScalerView | None) -> bool:
+    def _submit(
+        self, late: LateStats, place: Place, losses: Losses, scaler: ScalerView | None
+    ) -> bool:
         """Send the device part on its way, publish what has arrived; whether more will follow."""
-        if self.late is None:
-            return False
-        flying = self.late.submit(place, self.update, losses=losses, scaler=scaler)
-        self.late.publish(self._observer.session)
+        flying = late.submit(place, self.update, losses=losses, scaler=scaler)
+        late.publish(self._observer.session)
         return flying
 
     def _lrs(self) -> list[float | None]:
-        optimizer = self.optimizer
+        optimizer = self._reference()
         if optimizer is None:
             return []
         return [

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuimon.train.governor import (
+    ALLOWANCE_S,
     FIRST_SAMPLE,
     FORCED_GAP,
     LONGEST_STRIDE,
@@ -71,12 +72,23 @@ def test_the_stride_is_cost_by_budget(step_s: float, cost_s: float, stride: int)
 
 
 def test_the_first_samples_come_early_and_their_price_is_not_held_against_the_rest() -> None:
-    loop = Loop(lambda _: 0.001, lambda at: 0.5 if at < 10 else 0.0001, quick()).run(500)
+    loop = Loop(lambda _: 0.001, lambda at: 0.04 if at < 10 else 0.0001, quick()).run(500)
     assert loop.sampled[0] == FIRST_SAMPLE
     assert [b - a for a, b in zip(loop.sampled, loop.sampled[1:TRIALS], strict=False)] == [
         TRIAL_STRIDE
     ] * (TRIALS - 1)
     assert loop.governor.stride == 20
+
+
+@pytest.mark.parametrize("step_s", [0.0003, 0.02, 0.5])
+@pytest.mark.parametrize("cost_share", [0.2, 1.0, 3.0])
+def test_a_run_of_any_length_borrows_little(step_s: float, cost_share: float) -> None:
+    cost_s = step_s * cost_share
+    loop = Loop(lambda _: step_s, lambda _: cost_s, Governor(BUDGET)).run(900)
+    spent_s = itertools.accumulate(loop.costs)
+    had_s = itertools.accumulate(loop.times)
+    for spent, had in zip(spent_s, had_s, strict=True):
+        assert spent <= BUDGET * had + ALLOWANCE_S + cost_s
 
 
 def test_a_training_that_becomes_slower_is_sampled_more_often_and_back() -> None:

@@ -81,7 +81,7 @@ class Batches:
             self._look(found)
             if self._due == SAMPLE:
                 self._observer.extras.pay(perf_counter() - began_s)
-        self._observer.spent(began_s)
+        self._observer.times.cost_s += perf_counter() - began_s
 
     def _meet_loss(self, losses: Iterable[torch.Tensor], suspicious: bool) -> None:
         """A backward is about to begin: publish what its batch looks like, where that is due."""
@@ -113,19 +113,21 @@ class Batches:
 
     def _begin(self, step: int) -> None:
         """The first forward that leads to another update."""
-        self._flush()
+        if self._due:
+            self._flush()
         self._step = step
-        self._inputs, self._seen, self._left_out = [], set(), 0
         self._held.clear()
         first = self._looked < FIRST_BATCHES
         self._due = FIRST if first else SAMPLE if self._observer.extras.armed else ""
+        if self._due:
+            self._inputs, self._seen, self._left_out = [], set(), 0
 
     def _suspect(self) -> None:
         self._suspicions += 1
         if self._suspicions > MAX_SUSPICIONS:
             return
         self._step, self._due = self._observer.roster.next_step(), SUSPICION
-        self._inputs = []
+        self._inputs, self._left_out = [], 0
         for held in self._held.values():
             self._look([(name, known) for name, ref in held if (known := ref()) is not None])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from threading import get_ident
 from time import perf_counter
 from typing import Any
@@ -14,17 +15,19 @@ from torch.optim import Optimizer
 from tuimon.train.observer import UPDATE_TAP, Observer
 from tuimon.train.track import Track, wrap_closure
 
-_HAS_CUDA = torch.version.cuda is not None
 _graph_task = torch._C._current_graph_task_id
 _interpreters = torch._C._functorch.peek_interpreter_stack
 _tracer = torch._C._get_tracing_state
 
 
-def is_capturing() -> bool:
-    """Whether a CUDA graph is being recorded on the current stream."""
-    if not _HAS_CUDA or not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+def _is_capturing() -> bool:
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return False
     return torch.cuda.is_current_stream_capturing()
+
+
+# Whether a CUDA graph is being recorded on the current stream: never where torch has no CUDA.
+is_capturing: Callable[[], bool] = _is_capturing if torch.version.cuda is not None else bool
 
 
 def hook_optimizer(track: Track, observer: Observer) -> None:
