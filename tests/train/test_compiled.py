@@ -65,6 +65,44 @@ def test_compiled(what: str, feed: Feed) -> None:
     assert len(found.steps) == 4 and all(step.grad_norm > 0 for step in found.steps)
 
 
+@pytest.mark.hazard(18)
+@pytest.mark.parametrize("kind", ["norm", "value"])
+def test_clipping_inside_a_compiled_region_is_said(kind: str, feed: Feed) -> None:
+    """The graph stays whole; what it left of the gradients is told as what it is."""
+    frames: list[int] = []
+
+    def loop(diary: Diary) -> list[Any]:
+        torch._dynamo.reset()
+        from torch._dynamo.testing import CompileCounterWithBackend
+
+        counter = CompileCounterWithBackend("eager")
+        model = Small()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        diary(model, optimizer)
+
+        @torch.compile(backend=counter, fullgraph=True)
+        def clipped() -> None:
+            if kind == "norm":
+                nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            else:
+                nn.utils.clip_grad_value_(model.parameters(), 0.01)
+
+        for x, y in batches(4):
+            optimizer.zero_grad()
+            loss = mse(model(x), y)
+            loss.backward()
+            clipped()
+            diary.note(loss, model.parameters())
+            optimizer.step()
+        frames.append(counter.frame_count)
+        return [model]
+
+    found = twins(loop, feed)
+    assert frames[0] == frames[1] > 0
+    assert [event.kind for event in found.events].count("clip-compiled") == 1
+    assert {step.max_norm for step in found.steps} == {None}
+
+
 def whole(diary: Diary, model: nn.Module, optimizer: Any, backend: Any) -> None:
     """Forward and backward in one compiled function: torch breaks its graph at the backward."""
 

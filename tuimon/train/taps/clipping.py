@@ -27,6 +27,20 @@ if TYPE_CHECKING:
     from tuimon.train.track import Track
 
 
+# Told while the compiler traces a clipping; the compiled code holds nothing of it.
+_on_traced: list[Callable[[], Any]] = []
+
+
+def _traced() -> None:
+    """Runs once per compilation, outside of the graph that is being made."""
+    for told in _on_traced:
+        told()
+
+
+# What `torch.compiler.assume_constant_result` does, without importing the compiler for it.
+setattr(_traced, "_dynamo_marked_constant", True)  # noqa: B010
+
+
 class ClipTap:
     """Keeps per-tensor norms before the multiplication, and decides about its bound."""
 
@@ -36,9 +50,13 @@ class ClipTap:
         self._spy = guard("clipping", self._spying)
         self._decide = guard("clipping", self._on_multiply)
         self._suppresses = guard("clipping", self._on_values)
+        self._says = guard("clipping", self._on_traced)
+        self._said_to: Any = None  # the session that knows of clipping in compiled regions
 
     def install(self, patches: Patches) -> None:
         """Wrap the inner functions and their public names."""
+        if self._says not in _on_traced:
+            _on_traced[:] = [self._says]
         patches.install(torch_clip, "clip_grad_value_", self._wrap_values)
         patches.install(torch.nn.utils, "clip_grad_value_", self._wrap_values)
         if clip.total_norm is None or clip.multiply is None:
@@ -51,6 +69,7 @@ class ClipTap:
     def _wrap_norm(self, original: Callable[..., Any], on: On) -> Callable[..., Any]:
         def total_norm(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling():
+                _traced()
                 return original(*args, **kwargs)
             with (self._spy() if on[0] else None) or nullcontext():
                 return original(*args, **kwargs)
@@ -83,6 +102,9 @@ class ClipTap:
 
     def _wrap_values(self, original: Callable[..., Any], on: On) -> Callable[..., Any]:
         def clip_values(parameters: Any, clip_value: Any, foreach: bool | None = None) -> Any:
+            if torch.compiler.is_compiling():
+                _traced()
+                return original(parameters, clip_value, foreach)
             if not on[0]:
                 return original(parameters, clip_value, foreach)
             if not isinstance(parameters, torch.Tensor | list | tuple):
@@ -92,6 +114,16 @@ class ClipTap:
             return original(parameters, clip_value, foreach)
 
         return clip_values
+
+    def _on_traced(self) -> None:
+        """The script clips where nothing can be seen: say so, once."""
+        observer = self._observer
+        if not observer.off and self._said_to is not observer.session:
+            self._said_to = observer.session
+            observer.session.event(
+                "clip-compiled",
+                "clipping inside a compiled region is not seen: norms are those that it leaves",
+            )
 
     def _on_values(self, parameters: Any) -> bool:
         """Whether a clipping of elements must not happen, because tuimon clips or nobody does."""
