@@ -351,9 +351,17 @@ def _gradients(
     params: list[torch.Tensor],
     nodes: list[Any],
 ) -> Sequence[torch.Tensor | None]:
-    """Gradients of parameters without a trace in their `.grad`, where torch can do that."""
-    tensors, grads = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    """Gradients of parameters without a trace in their `.grad`, where torch can do that.
+
+    The engine is called without `torch.autograd.grad`, which loads symbolic algebra for seconds
+    to compare the shapes of gradients that it is given.
+    """
+    tensors, grads = tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
+    run = torch.autograd.Variable._execution_engine.run_backward
     if upstream.has_node(nodes, _REENTRANT):
-        torch.autograd.backward(tensors, grads)
+        run(tensors, grads, False, False, (), allow_unreachable=True, accumulate_grad=True)
         return [param.grad for param in params]
-    return torch.autograd.grad(tensors, params, grads, allow_unused=True)
+    given: Sequence[torch.Tensor | None] = run(
+        tensors, grads, False, False, tuple(params), allow_unreachable=True, accumulate_grad=False
+    )
+    return given

@@ -20,6 +20,7 @@ from tuimon.train.autopsy.kinds import Kind, Operands, kind_of, operands
 from tuimon.train.autopsy.memory import Alive, Memory, storage_key
 from tuimon.train.autopsy.names import Names, flat_tensors
 from tuimon.train.autopsy.origins import Origins, Site
+from tuimon.train.taps.compiler import leave_alone
 
 FULL_NOTES = 256  # bad operations whose operands are told in full, beside those that begin it
 MAX_RECORDS = 20_000  # bad operations that are kept
@@ -127,7 +128,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._looking = False
         self._until_s = limits.clock() + limits.deadline_s
 
-    def __torch_dispatch__(
+    def _dispatch(
         self,
         func: Any,
         types: Any,
@@ -298,6 +299,12 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if (key in self._memory or key in self._leaf_of) and looks.is_bad(tensor):
                     return True
         return False
+
+
+# Set afterwards: torch would wrap it while the class is made, and that wrapper loads the compiler,
+# which takes seconds, at the first operation.
+Tracer.__torch_dispatch__ = Tracer._dispatch  # type: ignore[method-assign,assignment]
+leave_alone(Tracer._dispatch.__code__, callees=True)
 
 
 class _Apart:
