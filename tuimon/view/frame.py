@@ -15,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tuimon.model.amp import AmpCalls, AmpSkip, Headroom
+from tuimon.model.autopsy import Autopsy
 from tuimon.model.crash import Crash
+from tuimon.model.findings import FindingRecord
 from tuimon.model.records import (
     Batch,
     CommandState,
@@ -253,4 +255,6 @@ class Frame:
     batch: Batch | None = None  # the newest one that was looked at
     samples: SampleView | None = None
     crash: Crash | None = None  # the exception that ended the training, with its scene
+    autopsies: tuple[Autopsy, ...] = ()  # oldest first, bounded
+    findings: tuple[FindingRecord, ...] = ()  # newest of each id, bounded
     output: tuple[Output, ...] = ()  # what the training wrote, oldest first, bounded
