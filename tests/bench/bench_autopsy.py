@@ -4,8 +4,8 @@
 
 Bare steps and re-runs take turns in one process; ratios are those of the medians. "healthy" finds
 nothing and runs to the end; "ill" has a NaN in the first parameter, so that every operation of the
-forward is bad and is told in full; "backward" seeds the backward with one element near the limit of float32. The
-optimizer's trace is one step on copies. Never a gate.
+forward is bad; "backward" has one element near the limit of float32 in the gradient that it begins
+with. "optimizer" is the trace of one step on copies. Never a gate.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             kind = kind_of(func)
             given = operands(kind, args, kwargs)
             self.origins.meet(any(tensor.requires_grad for tensor in given.read), kind.name)
-            before = self._before(kind, given) if kind.writes else None
+            before = self._before(given) if kind.writes else {}
         except Exception:
             self.failures += 1
             return func(*args, **kwargs)
@@ -169,19 +169,19 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         torch.autograd.set_detect_anomaly(False)
         raise Stopped(why)
 
-    def _before(self, kind: Kind, given: Operands) -> list[TensorNote]:
-        """What the operands of a writing operation are before they are overwritten."""
-        notes = []
-        shown = len(given.read) <= 2 * MAX_INPUTS_SHOWN
-        for tensor in given.read:
-            if shown or looks.is_bad(tensor):
-                notes.append(looks.note_of(tensor, self._names.name_of(tensor), full=shown))
-            else:
-                notes.append(TensorNote("", [], ""))
-        return notes
+    def _before(self, given: Operands) -> dict[int, TensorNote]:
+        """What the operands that will be overwritten are before that, by their place."""
+        keys = {storage_key(tensor) for tensor in given.written}
+        return {
+            index: looks.note_of(tensor, self._names.name_of(tensor))
+            if looks.is_bad(tensor)
+            else looks.finite_note_of(tensor, self._names.name_of(tensor))
+            for index, tensor in enumerate(given.read)
+            if storage_key(tensor) in keys
+        }
 
     def _after(
-        self, kind: Kind, given: Operands, before: list[TensorNote] | None, result: Any
+        self, kind: Kind, given: Operands, before: dict[int, TensorNote], result: Any
     ) -> None:
         outputs = given.written if kind.writes else flat_tensors(result)
         if kind.unfilled:
@@ -208,7 +208,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self,
         kind: Kind,
         given: Operands,
-        before: list[TensorNote] | None,
+        before: dict[int, TensorNote],
         bad: list[torch.Tensor],
     ) -> None:
         op = BadOp(len(self.ops), kind, self.origins.site(), [], [], scalars=given.scalars)
@@ -216,12 +216,11 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         wrong = self._bad_inputs(op, given.read, before)
         begins = all(not one.has_nan for one in op.bad)
         full = begins or len(self.ops) < FULL_NOTES
-        if before is None:
-            name_of = self._names.name_of
-            shown = given.read[:MAX_INPUTS_SHOWN]
-            op.inputs = [looks.note_of(tensor, name_of(tensor), full=full) for tensor in shown]
-        else:
-            op.inputs = before[:MAX_INPUTS_SHOWN]
+        name_of = self._names.name_of
+        op.inputs = [
+            before.get(index) or looks.note_of(tensor, name_of(tensor), full=full)
+            for index, tensor in enumerate(given.read[:MAX_INPUTS_SHOWN])
+        ]
         op.outputs = [
             looks.note_of(tensor, self._names.name_of(tensor), full=full)
             for tensor in bad[:MAX_INPUTS_SHOWN]
@@ -233,14 +232,14 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._memory.wrote(tensor, op.index)
 
     def _bad_inputs(
-        self, op: BadOp, read: list[torch.Tensor], before: list[TensorNote] | None
+        self, op: BadOp, read: list[torch.Tensor], before: dict[int, TensorNote]
     ) -> bool:
         for index, tensor in enumerate(read):
-            if before is None:
+            note = before.get(index)
+            if note is None:
                 is_bad = looks.is_bad(tensor)
                 has_nan = is_bad and bool(torch.isnan(_values(tensor)).any())
             else:
-                note = before[index]
                 is_bad, has_nan = bool(note.nan or note.posinf or note.neginf), note.nan > 0
             if is_bad:
                 sources, leaf = self.trace(tensor)
