@@ -80,28 +80,33 @@ def main() -> None:
     parser.add_argument("--block", type=float, default=0.3, help="seconds of each block")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as home:
+        os.environ.update(TUIMON_SCRIBE="0", TUIMON_DIR=home, XDG_STATE_HOME=str(Path(home) / "s"))
+        table(options.loops.split(","), rounds=options.rounds, block_s=options.block)
+
+
+def table(loops: list[str], *, rounds: int, block_s: float) -> None:
+    """Print a row for each loop."""
     print(
         f"{'loop':6} {'bare ms':>8} {'budget 0':>19} {'default':>19} {'extras alone':>19}  governor"
     )
-    with tempfile.TemporaryDirectory() as home:
-        os.environ.update(TUIMON_SCRIBE="0", TUIMON_DIR=home, XDG_STATE_HOME=str(Path(home) / "s"))
-        for name in options.loops.split(","):
-            torch.manual_seed(0)
-            rows, governor = compare(LOOPS[name](False), options.rounds, options.block)
-            bare = statistics.median(row[0] for row in rows)
-            pairs = ((1, 0), (2, 0), (2, 1))
-            ratios = [
-                f"{middle:.3f} {low:.3f}–{high:.3f}"
-                for middle, low, high in (ratio(rows, *pair) for pair in pairs)
-            ]
-            sample = (governor.cost_s or 0.0) / (governor.step_s or 1.0)
-            settled, share = sample / (governor.stride or 1), governor.share_frac or 0.0
-            print(
-                f"{name:6} {bare * 1e3:8.3f} {ratios[0]:>19} {ratios[1]:>19} {ratios[2]:>19}"
-                f"  1/{governor.stride}, a sample is {sample:.2f} of a step,"
-                f" {settled:.2%} settled, {share:.2%} with the first ones",
-                flush=True,
-            )
+    for name in loops:
+        torch.manual_seed(0)
+        rows, governor = compare(LOOPS[name](False), rounds, block_s)
+        bare = statistics.median(row[0] for row in rows)
+        pairs = ((1, 0), (2, 0), (2, 1))
+        ratios = [
+            f"{middle:.3f} {low:.3f}–{high:.3f}"
+            for middle, low, high in (ratio(rows, *pair) for pair in pairs)
+        ]
+        sample = (governor.cost_s or 0.0) / (governor.step_s or 1.0)
+        settled, share = sample / (governor.stride or 1), governor.share_frac or 0.0
+        print(
+            f"{name:6} {bare * 1e3:8.3f} {ratios[0]:>19} {ratios[1]:>19} {ratios[2]:>19}"
+            f"  1/{governor.stride}, a sample is {sample:.2f} of a step,"
+            f" {settled:.2%} settled, {share:.2%} with the first ones",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

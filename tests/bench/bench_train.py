@@ -7,7 +7,9 @@ gradients, `torch.autograd.set_detect_anomaly`, and histograms of every gradient
 (`wandb.watch` offline where wandb is installed, else TensorBoard's writer, else left out).
 Figures are CPU seconds of the training thread; each ratio is the median over paired blocks with
 its quartiles. "self" is tuimon's own account of its time as a share of the step, which
-neighbours disturb far less than the ratio. Never a gate.
+neighbours disturb far less than the ratio. Below the table: the gate with nothing pending, what
+publishing a step costs, and the share of the sampled extras. Never a gate; what a step may do is
+counted by `tests/train/test_cost.py`. With `--rivals --rounds 9` it takes some six minutes.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from pathlib import Path
 
 import torch
 
+from tests.bench import bench_extras, bench_feed
 from tests.bench.loops import LOOPS, Loop
 
 BUDGETS = {
@@ -33,6 +36,8 @@ BUDGETS = {
     ("gpt", False): 1.01,
     ("gpt", True): 1.005,
 }
+GATE_BUDGET_S = 3e-6
+OWN_LIMIT_S = 10.0  # of steps whose own account is read
 Variant = Callable[[Loop], contextlib.AbstractContextManager[Callable[[], None]]]
 
 
@@ -144,8 +149,10 @@ def own_share(loop: Loop, steps: int) -> float:
     from tuimon.model.records import Step
 
     monitor = tuimon.watch(loop.model, loop.optimizer)
+    began_s = time.perf_counter()
     for _ in range(10):
         loop.step()
+    steps = min(steps, max(10, int(OWN_LIMIT_S / (time.perf_counter() - began_s) * 10)))
     reader = RingReader(registry.find_run(str(os.getpid())).ring(), at_end=True)
     records: list[Step] = []
     for _ in range(steps):
@@ -156,6 +163,26 @@ def own_share(loop: Loop, steps: int) -> float:
     reader.close()
     cost = statistics.median(each.cost_s or 0.0 for each in records[1:])
     return cost / statistics.median(each.step_s or 1.0 for each in records[1:])
+
+
+def idle_gate_s(loop: Loop) -> float:
+    """Seconds that the gate takes when nothing is pending: the least disturbed block."""
+    import tuimon
+
+    monitor = tuimon.watch(loop.model, loop.optimizer)
+    for _ in range(10):
+        loop.step()
+    assert monitor._observer is not None
+    track = monitor._observer.roster.primary
+    assert track is not None
+    blocks = []
+    for _ in range(50):
+        began_s = time.perf_counter()
+        for _ in range(500):
+            track.enter()
+        blocks.append((time.perf_counter() - began_s) / 500)
+    monitor.close()
+    return min(blocks)
 
 
 def _steps_for(step: Callable[[], None], block_s: float) -> int:
@@ -185,12 +212,18 @@ def main() -> None:
     parser.add_argument("--rivals", action="store_true", help="compare with the usual ways too")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as home:
+    with tempfile.TemporaryDirectory(dir=bench_feed.folder()) as home:
         os.environ.update(TUIMON_SCRIBE="0", TUIMON_DIR=home, XDG_STATE_HOME=str(Path(home) / "s"))
         print(f"{'loop':6} {'clips':5} {'bare ms':>8} {'variant':15} {'ratio':>7} quartiles")
         for name in options.loops.split(","):
             for clip in (False, True):
                 _rows(name, clip, options)
+        gate_s = idle_gate_s(LOOPS["tiny"](False))
+        print(f"\ngate with nothing pending: {gate_s * 1e6:.2f} µs, budget {GATE_BUDGET_S * 1e6:g}")
+        print("\npublishing a step")
+        bench_feed.table()
+        print("\nsampled extras")
+        bench_extras.table(["mlp"], rounds=2 * options.rounds, block_s=options.block)
 
 
 def _rows(name: str, clip: bool, options: argparse.Namespace) -> None:
