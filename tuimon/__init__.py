@@ -13,14 +13,18 @@ if TYPE_CHECKING:
     from tuimon.train.monitor import Monitor as Monitor
     from tuimon.train.monitor import Stop as Stop
     from tuimon.train.monitor import watch as watch
+    from tuimon.train.policy import NonFinite as NonFinite
+    from tuimon.train.policy import Policy as Policy
 
 _PUBLIC = {
     "watch": "tuimon.train.monitor",
     "Monitor": "tuimon.train.monitor",
+    "NonFinite": "tuimon.train.policy",
+    "Policy": "tuimon.train.policy",
     "Stop": "tuimon.train.monitor",
 }
 
-__all__ = ["Monitor", "Stop", "__version__", "watch"]
+__all__ = ["Monitor", "NonFinite", "Policy", "Stop", "__version__", "watch"]
 
 
 def __getattr__(name: str) -> Any:

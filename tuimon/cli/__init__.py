@@ -92,6 +92,20 @@ def cli(ctx: click.Context) -> None:
 @click.option("--report", metavar="F.json", help="Write a report when the run ends.")
 @click.option("--name", metavar="NAME", help="Name of the run; the script's name otherwise.")
 @click.option("--headless", is_flag=True, help="No viewer here: the default without --attach.")
+@click.option(
+    "--on-non-finite",
+    metavar="WHAT",
+    default="continue",
+    help="About an update with gradients that are not finite: continue, hold, skip or raise.",
+)
+@click.option(
+    "--max-hold", metavar="SECONDS", type=float, default=300.0, help="How long a hold may last."
+)
+@click.option(
+    "--autopsy",
+    metavar="HOW",
+    help="off, light (runs no code of the script), or full, which is the default.",
+)
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module, as after python -m.")
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -101,6 +115,9 @@ def run(
     report: str | None,
     name: str | None,
     headless: bool,
+    on_non_finite: str,
+    max_hold: float,
+    autopsy: str | None,
     is_module: bool,
     script: str,
     args: tuple[str, ...],
@@ -113,11 +130,15 @@ def run(
     if attach and headless:
         raise click.UsageError("--attach and --headless exclude each other")
     from tuimon.cli import starting
+    from tuimon.train.policy import Policy
 
+    policy = Policy(on_non_finite, max_hold, autopsy)
+    if problem := policy.problem():
+        raise click.UsageError(problem)
     argv = [*(["-m"] if is_module else []), script, *args]
     if attach:
-        return starting.run_and_attach(argv, name=name, report=report)
-    return starting.become_the_training(argv, name=name, report=report)
+        return starting.run_and_attach(argv, name=name, report=report, policy=policy)
+    return starting.become_the_training(argv, name=name, report=report, policy=policy)
 
 
 def _view_options(command: _Command) -> _Command:

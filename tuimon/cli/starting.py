@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -20,19 +20,24 @@ from tuimon.feed import registry
 from tuimon.feed.registry import RunInfo
 from tuimon.model.text import plain
 
+if TYPE_CHECKING:
+    from tuimon.train.policy import Policy
+
 APPEARS_WITHIN_S = 30.0  # a cold start of Python and of the scribe on a busy shared file system
 STOPS_WITHIN_S = 10.0  # until the next boundary; then the process is told by signals
 _POLL_S = 0.05
 _MAX_WORDS = 4000  # bytes of what a training said before it could be watched
 
 
-def become_the_training(argv: Sequence[str], *, name: str | None, report: str | None) -> NoReturn:
+def become_the_training(
+    argv: Sequence[str], *, name: str | None, report: str | None, policy: Policy | None = None
+) -> NoReturn:
     """Replace this process by the script: same pid, files, signals and environment.
 
     Raises:
         CannotStart: the report has no place, or the interpreter cannot be executed.
     """
-    words = launch_words(argv, name=name, report=report)
+    words = launch_words(argv, name=name, report=report, policy=policy)
     try:
         os.execv(words[0], words)
     except OSError as error:
@@ -40,7 +45,12 @@ def become_the_training(argv: Sequence[str], *, name: str | None, report: str | 
 
 
 def launch_words(
-    argv: Sequence[str], *, name: str | None, report: str | None, in_background: bool = False
+    argv: Sequence[str],
+    *,
+    name: str | None,
+    report: str | None,
+    policy: Policy | None = None,
+    in_background: bool = False,
 ) -> list[str]:
     """The command line that a training runs as; plain Python where tuimon is switched off."""
     from tuimon.train.launcher import command_line, own_interpreter_options
@@ -49,7 +59,9 @@ def launch_words(
     if is_disabled() and not in_background:
         return [sys.executable, *own_interpreter_options(), *argv]
     place = None if report is None else str(report_place(report))
-    return command_line(list(argv), name=name, report=place, in_background=in_background)
+    return command_line(
+        list(argv), name=name, report=place, in_background=in_background, policy=policy
+    )
 
 
 def report_place(report: str) -> Path:
@@ -68,7 +80,9 @@ def report_place(report: str) -> Path:
     return place
 
 
-def run_and_attach(argv: Sequence[str], *, name: str | None, report: str | None) -> int:
+def run_and_attach(
+    argv: Sequence[str], *, name: str | None, report: str | None, policy: Policy | None = None
+) -> int:
     """Start the training in the background and open the viewer; `q` leaves it running."""
     from tuimon.cli import viewing
     from tuimon.train.session import is_disabled
@@ -76,7 +90,7 @@ def run_and_attach(argv: Sequence[str], *, name: str | None, report: str | None)
     if is_disabled():
         raise CannotStart("TUIMON_DISABLE is set: there would be nothing to attach to; unset it")
     viewing.need_terminal("tuimon run script.py", "runs without one")
-    process, info = start_in_background(argv, name=name, report=report)
+    process, info = start_in_background(argv, name=name, report=report, policy=policy)
     status = viewing.view(info)
     if process.poll() is None:
         click.echo(
@@ -87,14 +101,14 @@ def run_and_attach(argv: Sequence[str], *, name: str | None, report: str | None)
 
 
 def start_in_background(
-    argv: Sequence[str], *, name: str | None, report: str | None
+    argv: Sequence[str], *, name: str | None, report: str | None, policy: Policy | None = None
 ) -> tuple[subprocess.Popen[bytes], RunInfo]:
     """Start a training in a session of its own; its output goes to `output.log` in its run folder.
 
     Raises:
         CannotStart: it ended, or could not be watched, before there was a run.
     """
-    words = launch_words(argv, name=name, report=report, in_background=True)
+    words = launch_words(argv, name=name, report=report, policy=policy, in_background=True)
     # Until there is a run folder, what is said goes here: it is the reason when none appears.
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tuimon.diagnose.amp import AmpLedger
+from tuimon.diagnose.autopsies import MAX_AUTOPSIES, in_order
 from tuimon.diagnose.batches import BatchRemarks
 from tuimon.diagnose.crashes import CrashScene
 from tuimon.diagnose.detectors import default_detectors
@@ -12,6 +13,7 @@ from tuimon.diagnose.evidence import Evidence, Rule
 from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.incidents import Detector
 from tuimon.diagnose.rules import RULES
+from tuimon.model.autopsy import Autopsy
 from tuimon.model.causes import SEVERITIES
 from tuimon.model.records import AnyRecord, Event, Facts, Symptom
 
@@ -45,6 +47,7 @@ class Engine:
         self.symptoms: list[Symptom] = []
         self.findings: list[Finding] = []
         self.suppressed = 0
+        self._autopsies: list[Autopsy] = []
         self._batches = BatchRemarks()
 
     def see(self, record: AnyRecord) -> list[Symptom]:
@@ -52,8 +55,16 @@ class Engine:
         if isinstance(record, Facts):
             self._facts = record
         self.scene.see(record)
+        if isinstance(record, Autopsy) and len(self._autopsies) < MAX_AUTOPSIES:
+            self._autopsies.append(record)
+            self._conclude()
         found = [symptom for detector in self._detectors for symptom in detector.see(record)]
         return self._keep(found) if found else []
+
+    @property
+    def autopsies(self) -> list[Autopsy]:
+        """What examinations found; the one that tells most of the run first."""
+        return in_order(self._autopsies)
 
     def remarks(self, record: AnyRecord) -> list[Event]:
         """What this record is worth a line in the event log for, without being a symptom."""
@@ -81,7 +92,7 @@ class Engine:
         return kept
 
     def _conclude(self) -> None:
-        evidence = Evidence(tuple(self.symptoms), self._facts, self.amp.verdict)
+        evidence = Evidence(tuple(self.symptoms), self._facts, self.amp.verdict, self.autopsies)
         findings: dict[str, Finding] = {}
         for rule in self._rules:
             for finding in rule.conclude(evidence):

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from tuimon.diagnose import autopsies
 from tuimon.diagnose.accounts import amp_section
 from tuimon.diagnose.engine import Engine
 from tuimon.diagnose.findings import Finding
@@ -56,6 +57,7 @@ class RunFacts:
 
 def build_report(run: RunFacts, engine: Engine) -> dict[str, Any]:
     """The report as plain data that `json.dumps(…, allow_nan=False)` accepts."""
+    crashes = [entry for entry in [engine.scene.entry()] if entry is not None]
     document = {
         "schema": SCHEMA,
         "run": {
@@ -80,7 +82,7 @@ def build_report(run: RunFacts, engine: Engine) -> dict[str, Any]:
         ),
         "symptoms": [_symptom(symptom) for symptom in once_a_step(engine.symptoms)],
         "findings": [_finding(finding) for finding in engine.findings],
-        "autopsies": [entry for entry in [engine.scene.entry()] if entry is not None],
+        "autopsies": [autopsies.entry(each) for each in engine.autopsies] + crashes,
         "trials": [],
         "amp": amp_section(engine.amp),
         "interventions": interventions(run.commands),

@@ -12,6 +12,7 @@ from tuimon.feed.history import HeatHistory, History, SeriesHistory, Totals
 from tuimon.feed.samples import Samples
 from tuimon.feed.thinning import HeatFold, SeriesFold
 from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict
+from tuimon.model.autopsy import Autopsy
 from tuimon.model.crash import Crash
 from tuimon.model.records import (
     AnyRecord,
@@ -36,6 +37,7 @@ from tuimon.model.samples import Activations, Governor, Histogram, ParameterSamp
 MAX_EVENTS = 2000  # about 300 KB; the event log of the screen holds no more
 MAX_SYMPTOMS = 500
 MAX_COMMANDS = 500
+MAX_AUTOPSIES = 16  # a training publishes three
 MAX_SERIES = 96  # 16 MB if every one of them is full
 MAX_LR_GROUPS = 8  # charts tell no more than eight lines apart
 MAX_HEAT_EPOCHS = 8
@@ -78,6 +80,7 @@ class Chronicle:
         self._events_dropped = 0
         self._amp = AmpFold()
         self._crash: Crash | None = None
+        self._autopsies: list[Autopsy] = []
 
     @property
     def last_step(self) -> int | None:
@@ -138,6 +141,9 @@ class Chronicle:
                 self.goodbye = record
             case Crash():
                 self._crash = record
+            case Autopsy():
+                if len(self._autopsies) < MAX_AUTOPSIES:
+                    self._autopsies.append(record)
             case AmpSkip() | AmpCalls() | AmpVerdict():
                 self._amp.add(record)
             case _:
@@ -174,6 +180,7 @@ class Chronicle:
             governor=self._samples.governor,
             samples=self._samples.records(),
             crash=self._crash,
+            autopsies=list(self._autopsies),
             amp_skips=list(self._amp.skips),
             amp_calls=self._amp.calls,
             amp_verdict=self._amp.verdict,

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict
+from tuimon.model.autopsy import Autopsy
 from tuimon.model.crash import Crash
 from tuimon.model.records import (
     NAN,
@@ -147,6 +148,7 @@ class History(msgspec.Struct, frozen=True, array_like=True):
         commands: newest state of each command, oldest command first, bounded.
         governor: newest account of the sampling.
         samples: the newest sample of every layer, oldest first, bounded.
+        autopsies: oldest first, bounded.
         crash, amp_calls, amp_verdict: the newest record of that type.
         amp_skips: updates the GradScaler left out, oldest first, bounded.
     """
@@ -175,6 +177,7 @@ class History(msgspec.Struct, frozen=True, array_like=True):
     amp_skips: list[AmpSkip] = []
     amp_calls: AmpCalls | None = None
     amp_verdict: AmpVerdict | None = None
+    autopsies: list[Autopsy] = []
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -112,6 +112,7 @@ class Step(Record, frozen=True, array_like=True, tag=3):
             were not looked at then.
         data_epoch, batch_index: which pass over the data, and which batch of it, both from 0, by
             the DataLoader that fed the newest training forward; None without one.
+        left_out: why tuimon left the update out; "" when it did not, also where a GradScaler did.
     """
 
     step: int
@@ -145,6 +146,7 @@ class Step(Record, frozen=True, array_like=True, tag=3):
     bad_before: int | None = None
     data_epoch: int | None = None
     batch_index: int | None = None
+    left_out: str = ""
 
 
 MAX_BAD = 32

@@ -25,6 +25,16 @@ def sentence(autopsy: Autopsy) -> str:
     return plain(f"step {autopsy.step:,}: {_finding(autopsy)}", MAX_SENTENCE)
 
 
+def verdict_lines(autopsy: Autopsy) -> list[str]:
+    """The verdict for a person at the end of a run: what and where, and what it was given."""
+    lines = [sentence(autopsy)]
+    first = autopsy.first
+    if first is not None and first.inputs and autopsy.verdict == OPERATION:
+        shown = "; ".join(operand(note) for note in first.inputs[:3])
+        lines.append(plain(f"it was given {shown}", MAX_SENTENCE))
+    return lines
+
+
 def where(site: OpSite) -> str:
     """The place of an operation: module or loss code, then file, line and source."""
     parts = [_module(site)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import torch
@@ -56,13 +57,22 @@ class Times:
     forward_s: float | None = None
     backward_s: float | None = None
     cost_s: float = 0.0
+    examined_s: float = 0.0  # autopsies; no part of the step
     fetched_s: float | None = None  # data waits not yet followed by a training forward
     forward_began_s: float | None = None
 
     def reset(self) -> None:
         """A new update; waits for data that no forward followed stay."""
         self.data_s = self.forward_s = self.backward_s = self.forward_began_s = None
-        self.cost_s = 0.0
+        self.cost_s = self.examined_s = 0.0
+
+
+def host_scale(scaler: Any) -> float | None:
+    """The loss scale in force when it lies in host memory."""
+    scale = getattr(scaler, "_scale", None)
+    if isinstance(scale, torch.Tensor) and scale.device.type == "cpu":
+        return float(scale)
+    return None
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from tuimon.model.text import plain
+from tuimon.train.policy import NonFinite
 
 MAX_FAILURES = 3  # of one tap before it is taken out of service
 
@@ -34,7 +35,8 @@ class Boundary:
     """Runs hook bodies so that none of their exceptions reaches the training.
 
     Counts failures by tap, says each cause once, and disarms a tap after `MAX_FAILURES`.
-    `Stop` passes, and so do KeyboardInterrupt and the other exceptions that are not ours to keep.
+    `Stop` and `NonFinite` pass, which the user asked for, and so do KeyboardInterrupt and the other
+    exceptions that are not ours to keep.
     Written by the training thread only; `inert` is also set in a forked child.
 
     Args:
@@ -78,6 +80,8 @@ class Boundary:
                     with self._unseen():
                         return body(*args)
                 return body(*args)
+            except NonFinite:
+                raise
             except Exception as error:
                 self.failed(tap, error)
                 return None

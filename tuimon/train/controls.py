@@ -33,6 +33,10 @@ class Controls:
 
     def on_request(self, request: commands.Request) -> CommandState:
         """Accept or refuse; every viewer sees the answer in the ring."""
+        if isinstance(request.command, commands.RenewHold):
+            # A sign of life, many times a minute: nothing for the ring, the queue or the ledger.
+            self._observer.gate.hold.renew(request.command.lease_s)
+            return CommandState(request.id, request.command.title, "accepted", by=request.by)
         with self._lock:
             reason = self._problem(request.command)
             if not reason:
@@ -60,7 +64,8 @@ class Controls:
             return f"the run has {info.world_size} ranks; commands work with one rank only so far"
         if self._stopping:
             return "the training has been told to stop"
-        if isinstance(command, commands.StepOnce) and not self._paused:
+        can_step = self._paused or self._observer.gate.hold.reason
+        if isinstance(command, commands.StepOnce) and not can_step:
             return "the training is not paused; pause it first"
         if isinstance(command, commands.SetClip):
             return self._clip_problem(command)
@@ -96,7 +101,7 @@ class Controls:
         return ""
 
     def _project(self, command: commands.Command) -> None:
-        if isinstance(command, commands.Pause):
+        if isinstance(command, commands.Pause | commands.StepOnce):
             self._paused = True
         elif isinstance(command, commands.Resume):
             self._paused = False

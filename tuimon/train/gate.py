@@ -9,12 +9,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tuimon.model import commands
 from tuimon.model.records import CLIP_ON, PAUSED, RUNNING, CommandState
 from tuimon.model.text import plain
 from tuimon.train.boundary import Stop
+from tuimon.train.hold import Hold
 
 if TYPE_CHECKING:
     from tuimon.train.observer import Observer
@@ -30,12 +32,14 @@ class Gate:
 
     Attributes:
         busy: there is something to do at the next gate; the only thing looked at per step.
+        hold: what becomes of updates whose gradients are not finite.
     """
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
         self._queue: deque[commands.Request] = deque()
         self._wake = threading.Event()
+        self.hold = Hold(observer, self)
         self.busy = False
         self.paused = False
         self._wants_pause = False
@@ -85,16 +89,32 @@ class Gate:
         self.paused = True
         session.set_state(PAUSED)
         try:
-            while self._wants_pause and self._steps_left == 0 and self._stop is None:
-                self._wake.wait(WAIT_SLICE_S)
-                self._wake.clear()
-                self._carry_out(track)
+            self.wait_until(lambda: not self._wants_pause or self._steps_left > 0, track)
             if self._steps_left > 0:
                 self._steps_left -= 1
         finally:
             self.paused = False
             session.set_state(RUNNING)
         return time.perf_counter() - began_s
+
+    def wait_until(self, goes_on: Callable[[], bool], track: Track) -> None:
+        """Carry out commands as they come, until the training may go on or is to stop."""
+        while not goes_on() and self._stop is None:
+            self._wake.wait(WAIT_SLICE_S)
+            self._wake.clear()
+            self._carry_out(track)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the training has been asked to end."""
+        return self._stop is not None
+
+    def pause_here(self, track: Track) -> float:
+        """Wait if somebody has asked for a pause; returns the seconds it took."""
+        if self._wants_pause:
+            self.busy = True
+            return self._wait(track)
+        return 0.0
 
     def before_users_clipping(self, track: Track) -> None:
         """The script clips ahead of the gate: what concerns clipping must act now to be exact."""
@@ -132,13 +152,15 @@ class Gate:
         elif isinstance(command, commands.Stop):
             self._stop = request
             self._gates_since_stop = 0
-        else:
+        elif not self.hold.takes(request):
             self.refuse(request, "this version does not know the command")
 
     def _pause(self, request: commands.Request) -> None:
         was = self._wants_pause and self._steps_left == 0
         self._wants_pause = True
         self._steps_left = 0
+        if self.hold.release(request, "paused"):
+            return
         if was:
             self.applied(request, "paused", "paused")
             return
@@ -146,6 +168,8 @@ class Gate:
         self._event("pause", f"paused before update {self._observer.roster.next_step()}", request)
 
     def _resume(self, request: commands.Request) -> None:
+        if self.hold.release(request, "running"):
+            return
         if not self._wants_pause:
             self.applied(request, "running", "running")
             return
@@ -155,6 +179,9 @@ class Gate:
         self._event("resume", f"resumed at update {self._observer.roster.next_step()}", request)
 
     def _step_once(self, request: commands.Request, count: int) -> None:
+        if self.hold.release(request, f"{count} made, then paused"):
+            self._wants_pause, self._steps_left = True, count
+            return
         if not self._wants_pause:
             self.refuse(request, "the training is not paused")
             return

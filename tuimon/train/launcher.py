@@ -15,6 +15,7 @@ def main() -> None:
     from tuimon.errors import CannotStart, TuimonError
     from tuimon.train import script
     from tuimon.train.boundary import say
+    from tuimon.train.policy import from_words
     from tuimon.train.watching import Watching
 
     options = _interpreter_options(sys.orig_argv, sys.argv[0])
@@ -24,7 +25,9 @@ def main() -> None:
     except TuimonError as error:
         say(str(error))
         raise SystemExit(CannotStart.exit_code) from None
-    watching = Watching(target, name=ours.get("name"), report=ours.get("report"))
+    watching = Watching(
+        target, name=ours.get("name"), report=ours.get("report"), policy=from_words(ours)
+    )
     if "in-background" in ours:
         watching.start_in_background()
     else:
@@ -46,6 +49,7 @@ def command_line(
     name: str | None = None,
     report: str | None = None,
     in_background: bool = False,
+    policy: Policy | None = None,
 ) -> list[str]:
     """The command that `tuimon run` turns into, with this interpreter and its options.
 
@@ -53,11 +57,13 @@ def command_line(
         target_argv: `script args…` or `-m module args…`.
         name: name of the run; None takes the script's.
         report: absolute path of the report; None for none.
+        policy: what may be done about bad steps; None for the usual.
         in_background: nobody sees its output, which goes to `output.log` in the run folder.
     """
     ours = [f"--name={name}"] if name is not None else []
     ours += [f"--report={report}"] if report is not None else []
     ours += ["--in-background=yes"] if in_background else []
+    ours += [] if policy is None else [f"--{word}" for word in policy.words()]
     return [sys.executable, *own_interpreter_options(), __file__, *ours, *target_argv]
 
 
@@ -124,6 +130,7 @@ def _bootstrap() -> None:
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from tuimon.train.policy import Policy
     from tuimon.train.script import Target
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import weakref
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -11,10 +12,14 @@ from typing import Any, TypeVar
 from torch import nn
 from torch.optim import Optimizer
 
+from tuimon.train.autopsy import streams
 from tuimon.train.boundary import Stop as Stop
 from tuimon.train.boundary import say
 from tuimon.train.layers import alive
 from tuimon.train.observer import Observer
+from tuimon.train.policy import NonFinite as NonFinite
+from tuimon.train.policy import Policy as Policy
+from tuimon.train.policy import policy_of
 from tuimon.train.session import Session, is_disabled, start_session
 from tuimon.train.taps.wiring import Wiring
 
@@ -27,7 +32,7 @@ _discovered: Monitor | None = None
 class Monitor:
     """What `watch` returns. An inert one does nothing and costs nothing.
 
-    All methods belong to the training thread; none raises anything but `Stop`.
+    All methods belong to the training thread; none raises anything but `Stop` and `NonFinite`.
     """
 
     def __init__(
@@ -40,7 +45,6 @@ class Monitor:
         self._models = [weakref.ref(model) for model in models]
         self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
         self._closed = observer is None
-        self._last_batch: Any = None
         self._registered: dict[str, Any] = {}
         if observer is not None:
             guard = observer.boundary.guard
@@ -78,8 +82,14 @@ class Monitor:
         return False
 
     def register_state(self, name: str, state: Any) -> None:
-        """Name an object with `state_dict` and `load_state_dict` that belongs to the training."""
+        """Name an object that belongs to the training: what a step run again must begin with.
+
+        A random generator of your own (torch, NumPy or Python) is set to what it was when the
+        forward began; objects with `state_dict` and `load_state_dict` are noted for later.
+        """
         self._registered[name] = state
+        if self._observer is not None and streams.is_generator(state):
+            self._observer.scenes.generators.append(state)
 
     @contextmanager
     def detached(self) -> Iterator[None]:
@@ -96,12 +106,24 @@ class Monitor:
             guard("attached", lambda: _wire(observer.session).attach())()
 
     def forward(self, function: _Function) -> _Function:
-        """Pass `fn(batch) -> loss` through; its newest batch is kept for looking at it later."""
+        """Pass `fn(batch) -> loss` through, untouched; what it returns comes back as it is.
 
+        A step that goes wrong can then be run again as a whole: its arguments are kept until the
+        update is over. `fn` must neither call backward nor update anything, or it is not run again.
+        """
+        observer = self._observer
+        if observer is None:
+            return function
+        begin = observer.boundary.guard("autopsy", lambda *a: observer.examiner.begin_closure(*a))
+        end = observer.boundary.guard("autopsy", lambda each: observer.examiner.end_closure(each))
+
+        @functools.wraps(function)
         def kept(*args: Any, **kwargs: Any) -> Any:
-            if not self._closed:
-                self._last_batch = (args, kwargs)
-            return function(*args, **kwargs)
+            closure = None if self._closed else begin(function, args, kwargs)
+            result = function(*args, **kwargs)
+            if closure is not None:
+                end(closure)
+            return result
 
         return kept  # type: ignore[return-value]
 
@@ -110,7 +132,6 @@ class Monitor:
         if self._closed:
             return
         self._closed = True
-        self._last_batch = None
         if self in _monitors:
             _monitors.remove(self)
         observer = self._observer
@@ -147,7 +168,7 @@ def watch(
     scheduler: Any = None,
     *,
     name: str | None = None,
-    policy: str | None = None,
+    policy: str | Policy | None = None,
     budget_frac: float = 0.005,
     guard: str = "off",
     check_every: int = 1,
@@ -161,7 +182,9 @@ def watch(
         optimizer: one or a list; None takes every optimizer that updates parameters of `model`.
         scaler, scheduler: seen without being named; accepted for clarity.
         name: of the run, when this call makes it.
-        policy, guard: what to do about a step that is not finite: only "continue" and "off" so far.
+        policy: what to do about an update whose gradients are not finite: "continue" (the
+            default), "hold", "skip" or "raise", or a `tuimon.Policy` with more to say.
+        guard: must be "off" so far.
         budget_frac: share of step time that sampled extras may cost (largest magnitudes,
             update-to-weight ratios, activations, histograms); 0 switches all of them off.
         check_every: measure gradients at every n-th update.
@@ -178,8 +201,8 @@ def watch(
     """
     models, optimizers = _listed(model, nn.Module), _listed(optimizer, Optimizer)
     _check_objects(models, optimizers)
+    rules = policy_of(policy)
     _check_options(
-        policy=policy,
         budget_frac=budget_frac,
         guard=guard,
         check_every=check_every,
@@ -189,7 +212,10 @@ def watch(
     if is_disabled():
         return Monitor()
     sampling = float(budget_frac), activations
-    return _watch(models, [_inner(each) for each in optimizers], name, check_every, sampling)
+    monitor = _watch(models, [_inner(each) for each in optimizers], name, check_every, sampling)
+    if policy is not None and monitor._observer is not None:
+        monitor._observer.examiner.adopt(rules)
+    return monitor
 
 
 def _watch(
@@ -218,7 +244,10 @@ def _watch(
 
 
 def arm(
-    session: Session, *, on_unknown_optimizer: Callable[[Optimizer], Any] | None = None
+    session: Session,
+    *,
+    on_unknown_optimizer: Callable[[Optimizer], Any] | None = None,
+    policy: Policy | None = None,
 ) -> None:
     """Listen to the whole process, before anything is known to be watched. Never raises."""
     if not session.watched:
@@ -226,6 +255,8 @@ def arm(
     try:
         wiring = _wire(session)
         wiring.keep_armed = True
+        if policy is not None:
+            wiring.observer.examiner.adopt(policy)
         if on_unknown_optimizer is not None:
             wiring.discover_with(on_unknown_optimizer)
     except Exception as error:
@@ -313,7 +344,6 @@ def _check_objects(models: list[Any], optimizers: list[Any]) -> None:
 
 def _check_options(
     *,
-    policy: Any,
     budget_frac: Any,
     guard: Any,
     check_every: Any,
@@ -321,8 +351,6 @@ def _check_options(
     activations: Any,
 ) -> None:
     """One clear error for what cannot be had, instead of silence."""
-    if policy not in (None, "continue"):
-        raise ValueError(f"tuimon.watch: policy={policy!r} is not available; only 'continue' is")
     if guard != "off":
         raise ValueError(f"tuimon.watch: guard={guard!r} is not available; only 'off' is")
     if snapshot_every != 0:

@@ -17,7 +17,8 @@ from torch.optim import Optimizer
 from tuimon.model.records import CLIP_USER, Scalars
 from tuimon.model.text import plain
 from tuimon.train import modes
-from tuimon.train.account import Clips, Losses, Times
+from tuimon.train.account import Clips, Losses, Times, host_scale
+from tuimon.train.autopsy.examine import Examiner
 from tuimon.train.boundary import Boundary
 from tuimon.train.clip import Clipping
 from tuimon.train.controls import Controls
@@ -48,6 +49,8 @@ class Observer:
         current: the track whose outermost `step` is running.
         scaling: the track whose `GradScaler.step` is running.
         inside: steps that are taken inside backward.
+        examiner: what becomes of a step that is not healthy.
+        scenes: the forwards that the next update follows from.
         off: taps pass through, for a while or, in a forked child, for good.
         explicit: the user marks boundaries with `mon.step()`; forwards no longer do.
     """
@@ -70,6 +73,8 @@ class Observer:
         self.clips = Clips()
         self.extras = Extras(self)
         self.inside = Inside(self)
+        self.examiner = Examiner(self)
+        self.scenes = self.examiner.scenes
         self.backward_calls = 0
         self.amp = Scaling(self)
         self.explicit = False
@@ -91,6 +96,16 @@ class Observer:
         self.explicit = False
         self.inside.start_over()
         self.extras.start_over()
+        self.examiner.release()
+        self.examiner = Examiner(self)
+        self.scenes = self.examiner.scenes
+
+    def scale_of(self, track: Track) -> float | None:
+        """The loss scale that the gradients of an update carry; None without one."""
+        if self.scaling is not track:
+            return None
+        scales = (host_scale(scaler) for scaler in self.roster.scalers if scaler.is_enabled())
+        return next((scale for scale in scales if scale is not None), None)
 
     def gradient_note(self, track: Track) -> str:
         """What a reader of dumped gradients must know about them."""

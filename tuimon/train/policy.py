@@ -77,6 +77,27 @@ class Policy:
         return ""
 
 
+    def words(self) -> list[str]:
+        """What differs from the usual, as `name=value` for a command line."""
+        usual = Policy()
+        return [
+            f"{name}={value}"
+            for name in ("on_non_finite", "hold_limit_s", "autopsy", "autopsy_limit_s")
+            if (value := getattr(self, name)) != getattr(usual, name)
+        ]
+
+
+def from_words(words: Mapping[str, str]) -> Policy:
+    """The policy that `Policy.words` wrote down."""
+    usual = Policy()
+    return Policy(
+        words.get("on_non_finite", usual.on_non_finite),
+        float(words.get("hold_limit_s", usual.hold_limit_s)),
+        words.get("autopsy"),
+        float(words.get("autopsy_limit_s", usual.autopsy_limit_s)),
+    )
+
+
 def autopsy_level(policy: Policy, environ: Mapping[str, str] = os.environ) -> str:
     """How far an autopsy goes: as the policy says, else the environment, else all the way."""
     wanted = policy.autopsy or environ.get(AUTOPSY_VARIABLE, "")

@@ -26,6 +26,7 @@ from tuimon.feed.channel import ControlServer
 from tuimon.feed.codec import encode
 from tuimon.feed.registry import RunInfo
 from tuimon.feed.ring import RingWriter
+from tuimon.model.autopsy import Autopsy
 from tuimon.model.commands import Request
 from tuimon.model.records import (
     ENDED,
@@ -62,6 +63,7 @@ class Session:
         self.info = info
         self.finished = False
         self.step: int | None = None
+        self.first_autopsy: Autopsy | None = None
         self.first_non_finite: tuple[str, int] | None = None  # what, step
         self.started_s = time.monotonic()
         self._ring = ring

@@ -164,6 +164,9 @@ class Track:
                 observer.boundary.failed(GRADIENTS_TAP, error)
         elif self.late is not None:
             self.late.leave_out()
+        observer.examiner.at_gate(self, update.measured)
+        if update.is_bad or observer.gate.hold.is_concerned:
+            observer.gate.hold.settle(self)
         if observer.extras.armed:
             observer.extras.before_update(self, divisor if scaled else 1.0)
         bound = observer.clipping.max_norm
@@ -184,11 +187,13 @@ class Track:
         observer, update, weights = self._observer, self.update, self._weights
         if scaler is None and observer.amp.is_used:
             observer.amp.on_direct_step(self)
+        skipped = skipped or bool(update.left_out)
         losses = observer.take_losses(self)
-        measured = update.measured
-        suspicious = _is_bad(losses.last) or (measured is not None and measured.bad_total > 0)
+        suspicious = _is_bad(losses.last) or update.is_bad
         if census.is_due(self.step) or (suspicious and not skipped and weights.affordable):
             self._look_at_weights("after")
+        if weights.bad_total and not suspicious:
+            observer.examiner.on_weights(self, {each.what for each in weights.bad})
         weights.conclude(suspicious)
         if suspicious and not skipped and not _is_bad(losses.last):
             observer.batches.on_bad_gradients()
@@ -197,6 +202,8 @@ class Track:
         late = self.late is not None and self._submit(self.late, place, losses, scaler)
         now_s = time.perf_counter()
         step_s = None if self._finished_s is None else now_s - self._finished_s - update.waited_s
+        if step_s is not None:
+            step_s -= observer.times.examined_s
         self._finished_s = now_s
         if self.index == 0:
             observer.session.advance(self.step, time.monotonic())
@@ -219,6 +226,7 @@ class Track:
         )
         update.calls = []
         observer.used_up(self)
+        observer.examiner.conclude(suspicious, step_s)
         updated = update.ran and not skipped
         observer.extras.after_update(self, self.step, step_s, updated, suspicious)
         self.step += 1

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import numpy as np
 import torch
+from torch.optim import Optimizer
 
 from tuimon.model.records import MAX_BAD, NON_FINITE, BadTensor, Step
 from tuimon.train import clip
@@ -30,6 +32,8 @@ class Update:
         began_s: when the optimizer began, on `time.perf_counter`.
         optimizer_s: how long it took; None while it has not run.
         scaled: the gradients carried a loss scale when they were measured.
+        left_out: why the update is not made although the script asked for it; "" when it is.
+        has_closure: the script handed over a closure, so that the update is not ours to leave out.
     """
 
     plan: Plan | None = None
@@ -40,6 +44,14 @@ class Update:
     began_s: float | None = None
     optimizer_s: float | None = None
     scaled: bool = False
+    left_out: str = ""
+    has_closure: bool = False
+    _taken: tuple[Optimizer, Any, list[tuple[torch.Tensor, Any]]] | None = None
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether gradients were measured that are not finite."""
+        return self.measured is not None and self.measured.bad_total > 0
 
     @property
     def ran(self) -> bool:
@@ -48,10 +60,29 @@ class Update:
 
     def begin(self) -> None:
         """Forget the last one."""
+        self.give_back()  # a step that raised has not come to its end
         self.plan = self.measured = self.left = self.began_s = self.optimizer_s = None
         self.calls = []
         self.waited_s = 0.0
-        self.scaled = False
+        self.scaled = self.has_closure = False
+        self.left_out = ""
+
+    def take_away(self, optimizer: Optimizer) -> None:
+        """Leave nothing for the optimizer to do: this update is not made."""
+        params = [param for group in optimizer.param_groups for param in group["params"]]
+        self._taken = optimizer, optimizer.param_groups, [(param, param.grad) for param in params]
+        optimizer.param_groups = []
+        for param in params:
+            param.grad = None
+
+    def give_back(self) -> None:
+        """Put back what `take_away` took."""
+        if self._taken is None:
+            return
+        (optimizer, groups, grads), self._taken = self._taken, None
+        optimizer.param_groups = groups
+        for param, grad in grads:
+            param.grad = grad
 
     def end(self) -> float:
         """The optimizer has run; returns when, on `time.perf_counter`."""
@@ -146,6 +177,7 @@ def step_record(
         bad_before=weights.bad_before,
         data_epoch=place.data_epoch,
         batch_index=place.batch_index,
+        left_out=update.left_out,
     )
 
 

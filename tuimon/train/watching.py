@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from tuimon.errors import CannotStart
 from tuimon.model.text import plain
+from tuimon.model.verdict import verdict_lines
 from tuimon.train import script, tracebacks
 from tuimon.train.attendant import scribe_has_left, wants_scribe
 from tuimon.train.boundary import Stop, say
@@ -28,6 +29,8 @@ from tuimon.train.session import Session, start_session
 if TYPE_CHECKING:
     from torch.nn import Module
     from torch.optim import Optimizer
+
+    from tuimon.train.policy import Policy
 REPORT_WAIT_S = (
     10.0  # bound of design: a report that is not there by then is the scribe's to finish
 )
@@ -41,8 +44,16 @@ class Watching:
     Created and started in the main thread; `_found` runs in whatever thread makes an optimizer.
     """
 
-    def __init__(self, target: script.Target, *, name: str | None, report: str | None) -> None:
+    def __init__(
+        self,
+        target: script.Target,
+        *,
+        name: str | None,
+        report: str | None,
+        policy: Policy | None = None,
+    ) -> None:
         self._target = target
+        self._policy = policy
         self._name = name or target.title
         self._report = report
         self._pid = os.getpid()
@@ -83,7 +94,11 @@ class Watching:
         if self._session is None:
             return
         discovery = Discovery(self._found, self._unfailing)
-        arm(self._session, on_unknown_optimizer=discovery.unknown_optimizer)
+        arm(
+            self._session,
+            on_unknown_optimizer=discovery.unknown_optimizer,
+            policy=self._policy,
+        )
         discovery.arm()
         self._discovery = discovery
         clean_thread_exceptions()
@@ -123,7 +138,8 @@ class Watching:
         if self._report is not None and (missing := self._await_report(session.info.path)):
             say(missing)
             self._report = None
-        if (line := self._last_line(session)) is not None:
+        lines = [*self._verdict(session), self._last_line(session)]
+        for line in filter(None, lines):
             say(line)
 
     def _await_report(self, folder: Path) -> str:
@@ -140,6 +156,14 @@ class Watching:
                 return f"the report is not written yet; it will be at {self._report}"
             time.sleep(_POLL_S)
         return ""
+
+    def _verdict(self, session: Session) -> list[str]:
+        """What an autopsy has found, where the script ends badly."""
+        found = session.first_autopsy
+        if found is None or found.first is None or found.trigger == "request":
+            return []
+        is_bad = session.first_non_finite is not None or self._kind == "exception"
+        return verdict_lines(found) if is_bad else []
 
     def _last_line(self, session: Session) -> str | None:
         """One sentence when there is something to say about the run, and where to read on."""

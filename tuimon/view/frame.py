@@ -235,6 +235,7 @@ class Frame:
     steps_per_s: float | None = None
     eta_s: float | None = None
     silent_for_s: float | None = None
+    hold_left_s: float | None = None  # until a hold ends by itself; None when it is not known
     series: dict[str, SeriesView] = field(default_factory=dict)
     heat: HeatView | None = None
     layers: LayerTable | None = None

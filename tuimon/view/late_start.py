@@ -43,6 +43,8 @@ def apply_history(state: RunState, history: History) -> None:
     for command in history.commands:
         state.apply(command)
     state.amp.resume(history)
+    for autopsy in history.autopsies:
+        state.apply(autopsy)
     if history.crash is not None:
         state.apply(history.crash)
     for reason, count in history.totals.lost.items():

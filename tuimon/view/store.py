@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuimon.feed.chronicle import MAX_LR_GROUPS, MAX_SERIES, MEASURED, logged_name
+from tuimon.feed.chronicle import MAX_AUTOPSIES, MAX_LR_GROUPS, MAX_SERIES, MEASURED, logged_name
 from tuimon.feed.samples import Samples
 from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict
+from tuimon.model.autopsy import Autopsy
 from tuimon.model.crash import Crash
 from tuimon.model.records import (
     AnyRecord,
@@ -80,6 +81,7 @@ class RunState:
         self._batch: Batch | None = None
         self.amp = AmpAccount()
         self._crash: Crash | None = None
+        self._autopsies: tuple[Autopsy, ...] = ()
         self._newest_steps: dict[int, int] = {}
         self._apply: dict[type, Callable[[Any], None]] = {
             Hello: self._on_hello,
@@ -103,6 +105,7 @@ class RunState:
             Activations: self.samples.add,
             Histogram: self.samples.add,
             Crash: self._on_crash,
+            Autopsy: self._on_autopsy,
             AmpSkip: self.amp.see,
             AmpCalls: self.amp.see,
             AmpVerdict: self.amp.see,
@@ -169,6 +172,7 @@ class RunState:
             output=self.log.output,
             samples=self.samples,
             crash=self._crash,
+            autopsies=self._autopsies,
         )
 
     def sample(self, name: str, step: int, value: float) -> None:
@@ -264,6 +268,9 @@ class RunState:
 
     def _on_ring_lost(self, record: RingLost) -> None:
         self.count_lost(plain(record.reason, 60), record.count)
+
+    def _on_autopsy(self, record: Autopsy) -> None:
+        self._autopsies = (*self._autopsies, record)[:MAX_AUTOPSIES]
 
     def _on_crash(self, record: Crash) -> None:
         self._crash = record

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from tuimon.model.autopsy import LEAF, OPERATION, Autopsy
+from tuimon.model.text import plain
 from tuimon.model.verdict import sentence
 from tuimon.train.autopsy.graph import walk
-from tuimon.train.autopsy.merging import GRAPH, Part, merge, part_of
+from tuimon.train.autopsy.linemap import LineMap
+from tuimon.train.autopsy.lossnodes import LossNodes
+from tuimon.train.autopsy.merging import GRAPH, MODEL, Part, merge, part_of
 from tuimon.train.autopsy.names import Names
-from tuimon.train.autopsy.reruns import Reruns
+from tuimon.train.autopsy.reruns import Closure, Reruns
 from tuimon.train.autopsy.scene import TAP, Scenes
 from tuimon.train.policy import FULL, OFF, Policy, autopsy_level
 
@@ -53,10 +57,11 @@ class Examiner:
     def __init__(self, observer: Observer, environ: Mapping[str, str] = os.environ) -> None:
         self.policy = Policy()
         self.level = autopsy_level(self.policy, environ)
-        self.scenes = Scenes(observer)
+        self.lines = LineMap(self._roots)
+        self.nodes = LossNodes(self.lines)
+        self.scenes = Scenes(observer, self.lines)
         self.newest: Autopsy | None = None
         self.requested = False
-        self.lines, self.nodes = _loss_side(self._roots)
         self._observer = observer
         self._environ = environ
         self._reruns = Reruns(observer, self.scenes)
@@ -64,7 +69,9 @@ class Examiner:
         self._published = self._examined = 0
         self._in_row = False  # an incident was examined, and nothing healthy has followed it
         self._state_seen = False
+        self._left_bad = False  # by this update: the next one will suffer from it
         self._skips = 0
+        self._marks: tuple[int, int] = 0, 0
         guard = observer.boundary.guard
         self.before_backward = guard(TAP, self._before_backward)
         self.on_loss = guard(TAP, self._on_loss)
@@ -77,6 +84,18 @@ class Examiner:
         self.policy = policy
         self.level = autopsy_level(policy, self._environ)
         self.scenes.active = self.level == FULL
+
+    def begin_closure(self, function: Any, args: tuple[Any, ...], kwargs: Any) -> Closure | None:
+        """A call of `mon.forward(fn)` begins."""
+        if self.level != FULL or self._observer.off:
+            return None
+        self._marks = self._observer.backward_calls, self._step
+        self._reruns.closure = Closure(function, args, kwargs, self.scenes.generators)
+        return self._reruns.closure
+
+    def end_closure(self, closure: Closure) -> None:
+        """It has returned; one that trained by itself must not run again."""
+        closure.disturbs = self._marks != (self._observer.backward_calls, self._step)
 
     def release(self) -> None:
         """Let go of everything that belongs to the script."""
@@ -118,14 +137,16 @@ class Examiner:
         """The update has left something behind that is not finite, from finite gradients."""
         if self._in_row or self._state_seen or not self._affordable:
             return
-        self._in_row = self._state_seen = True
+        self._in_row = self._state_seen = self._left_bad = True
         trigger = NON_FINITE_PARAMETER if "parameter" in kinds else NON_FINITE_STATE
         self._examine(trigger, track=track, update=True)
 
     def _conclude(self, suspicious: bool, step_s: float | None) -> None:
         """An update is over: its scene is given up."""
         self.scenes.note_step(step_s)
-        self._in_row = self._in_row and suspicious
+        self._reruns.closure = None
+        self._in_row = self._in_row and (suspicious or self._left_bad)
+        self._left_bad = False
 
     @property
     def _affordable(self) -> bool:
@@ -137,8 +158,8 @@ class Examiner:
     def _step(self) -> int:
         return self._observer.roster.next_step()
 
-    def _roots(self) -> list[Any]:
-        return [root for _, root in self._observer.roster.roots()]
+    def _roots(self) -> list[tuple[str, nn.Module]]:
+        return self._observer.roster.roots()
 
     # --- how --------------------------------------------------------------------------------------
 
@@ -150,7 +171,10 @@ class Examiner:
         try:
             observer.extras.stop()
             if about.pop("update", False):
-                fields = merge([self._reruns.update(about["track"], self._limit_s(began_s))])
+                limit_s = self._limit_s(began_s)
+                track = about["track"]
+                fields = merge(_tried("", lambda: [self._reruns.update(track, limit_s)]))
+                fields["optimizer"] = type(track.optimizer).__name__
             elif "losses" in about:
                 fields = self._look_at_loss(began_s, **about)
             else:
@@ -165,26 +189,31 @@ class Examiner:
     def _look_at_loss(
         self, began_s: float, losses: Sequence[torch.Tensor], recorded_loss: float | None
     ) -> dict[str, Any]:
-        parts = [self._walk(losses)]
+        parts = _tried(GRAPH, lambda: [self._walk(losses)])
         fields: dict[str, Any] = {"recorded_loss": recorded_loss}
         if self.level == FULL:
-            parts += self._reruns.forwards(self._limit_s(began_s), fields)
+            limit_s = self._limit_s(began_s)
+            parts += _tried(MODEL, lambda: self._reruns.forwards(limit_s, fields))
         return {**fields, **merge(parts)}
 
     def _look_at_gradients(
         self, began_s: float, track: Track, measured: Measured | None
     ) -> dict[str, Any]:
-        parts: list[Part] = []
-        if (found := self.nodes.verdict()) is not None:
-            parts.append(part_of(GRAPH, found))
+        parts = _tried(GRAPH, self._listen)
         fields: dict[str, Any] = {}
         scale = self._observer.scale_of(track)
         if scale is not None:
             fields["loss_scale"] = scale
         if self.level == FULL:
             bad = {each.name for each in measured.bad} if measured is not None else set()
-            parts += self._reruns.backwards(self._limit_s(began_s), bad, scale, fields)
+            limit_s = self._limit_s(began_s)
+            parts += _tried(MODEL, lambda: self._reruns.backwards(limit_s, bad, scale, fields))
         return {**fields, **merge(parts)}
+
+    def _listen(self) -> list[Part]:
+        """What was heard of the backward of the loss."""
+        found = self.nodes.verdict()
+        return [] if found is None else [part_of(GRAPH, found)]
 
     def _walk(self, losses: Sequence[torch.Tensor]) -> Part:
         names = Names(self._observer.roster.roots())
@@ -230,19 +259,13 @@ class Examiner:
         )
 
 
-class _Nothing:
-    def __getattr__(self, name: str) -> Any:
-        return lambda *a: None
-
-
-def _loss_side(roots: Any) -> tuple[Any, Any]:
+def _tried(engine: str, look: Callable[[], list[Part]]) -> list[Part]:
+    """What an engine says; one that fails says so, and the others go on."""
     try:
-        from tuimon.train.autopsy.linemap import LineMap
-        from tuimon.train.autopsy.lossnodes import LossNodes
-    except ImportError:
-        return _Nothing(), _Nothing()
-    lines = LineMap(roots)
-    return lines, LossNodes(lines)
+        return look()
+    except Exception as error:
+        text = plain(f"an engine failed: {type(error).__name__}: {error}", 200)
+        return [Part(engine, notes=[text])]
 
 
 def _site(autopsy: Autopsy) -> tuple[Any, ...] | None:

@@ -178,7 +178,8 @@ class _Search:
         while verdict == LEAF and nodes.kind(stop.node) in VIEWS and self._way.above(stop):
             above = self._way.above(stop)
             assert above is not None
-            above.met += [each for each in stop.met if each not in above.met]
+            known = {id(each) for each in above.met}
+            above.met += [each for each in stop.met if id(each) not in known]
             stop = above
         chain = self._way.chain(stop)
         sites = [self._site(each) for each in chain]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_map
 
+from tuimon.train.autopsy import streams
 from tuimon.train.autopsy.merging import CLOSURE, MODEL, Part, part_of
 from tuimon.train.autopsy.names import Named
-from tuimon.train.autopsy.rerun import rerun_closure, rerun_model
+from tuimon.train.autopsy.rerun import read_autocast, rerun_closure, rerun_model
 from tuimon.train.autopsy.restore import CannotKeep
 from tuimon.train.autopsy.sandbox import sandbox
 from tuimon.train.autopsy.scene import Call, Scenes
@@ -38,16 +39,21 @@ class Closure:
         disturbs: `fn` itself ran a backward or an update, so that it is not run again.
     """
 
-    __slots__ = ("args", "autocast", "disturbs", "function", "kwargs", "random")
+    __slots__ = ("args", "autocast", "disturbs", "function", "generators", "kwargs", "random")
 
     def __init__(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        generators: Sequence[Any] = (),
     ) -> None:
         self.function = function
         self.args = args
         self.kwargs = kwargs
-        self.random: dict[str, Any] = {}
-        self.autocast: Any = ()
+        self.random = {name: streams.read(name) for name in streams.PROCESS_WIDE}
+        self.generators = [(each, streams.state_of(each)) for each in generators]
+        self.autocast = read_autocast()
         self.disturbs = False
 
 
@@ -56,19 +62,16 @@ class Reruns:
 
     Attributes:
         closure: the newest call of `mon.forward(fn)` since the last update.
-        registered: random generators of the script, by the name they were registered under.
     """
 
     def __init__(self, observer: Observer, scenes: Scenes) -> None:
         self.closure: Closure | None = None
-        self.registered: dict[str, Any] = {}
         self._observer = observer
         self._scenes = scenes
 
     def forget(self) -> None:
         """Let go of what belongs to the script."""
         self.closure = None
-        self.registered.clear()
 
     def batch(self) -> list[Named]:
         """The inputs of the kept forwards."""
@@ -154,7 +157,7 @@ class Reruns:
         root = unwrap(module)
         notes = [MODIFIED] if call.was_modified else []
         try:
-            with sandbox([root], random_states=call.random, registered=self._generators()):
+            with sandbox([root], random_states=call.random, registered=call.generators):
                 args, kwargs = _copied((call.args, call.kwargs))
                 about: Mapping[str, Any] = {
                     "roots": self._observer.roster.roots(),
@@ -187,7 +190,7 @@ class Reruns:
             with sandbox(
                 [root for _, root in roots],
                 random_states=closure.random,
-                registered=self._generators(),
+                registered=closure.generators,
                 also=[closure.function],
             ):
                 args, kwargs = _copied((closure.args, closure.kwargs))
@@ -204,9 +207,6 @@ class Reruns:
                 return part_of(CLOSURE, found)
         except CannotKeep as reason:
             return Part(CLOSURE, notes=[f"the batch was not run again: {reason}"])
-
-    def _generators(self) -> list[tuple[Any, Any]]:
-        return [(generator, None) for generator in self.registered.values()]
 
 
 def _limits(limit_s: float) -> Limits:

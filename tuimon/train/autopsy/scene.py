@@ -20,6 +20,7 @@ from tuimon.train.autopsy.rerun import read_autocast
 from tuimon.train.autopsy.sites import Place, caller_place
 
 if TYPE_CHECKING:
+    from tuimon.train.autopsy.linemap import LineMap
     from tuimon.train.observer import Observer
 
 TAP = "autopsy"
@@ -43,6 +44,7 @@ class Call:
         versions: of the tensors among `args`, by position; tells whether they were written to.
         random: states of the process-wide streams when it began, as far as they were read.
         autocast: what was in force.
+        generators: those that the script has registered, each with its state.
         place: the line that called it, once that is known.
         grads: gradients that came back, one for each tensor of the output; None not captured.
         step: the update it leads to.
@@ -51,6 +53,7 @@ class Call:
     __slots__ = (
         "args",
         "autocast",
+        "generators",
         "grads",
         "kwargs",
         "learning",
@@ -72,6 +75,7 @@ class Call:
         ]
         self.random: dict[str, Any] = {}
         self.autocast: Any = ()
+        self.generators: list[tuple[Any, Any]] = []
         self.place: Place | None = None
         self.grads: list[torch.Tensor | None] | None = None
         self.learning: dict[str, Any] | None = None
@@ -104,16 +108,19 @@ class Scenes:
         calls: in order, at most `MAX_CALLS`.
         dropped: forwards of this update that are no longer kept.
         wanted: the process-wide streams that forwards have been seen to draw from.
+        generators: random streams of their own that the script has registered.
         active: whether anything is kept at all; off with the autopsies.
         open: the innermost forward that is running.
         is_short: steps are so short that nothing is kept.
     """
 
-    def __init__(self, observer: Observer) -> None:
+    def __init__(self, observer: Observer, lines: LineMap) -> None:
+        self._lines = lines
         self.calls: list[Call] = []
         self.dropped = 0
         self.wanted: tuple[str, ...] = ()
         self.active = True
+        self.generators: list[Any] = []
         self._observer = observer
         self.open: Call | None = None
         self._places: dict[int, Place | None] = {}
@@ -147,6 +154,7 @@ class Scenes:
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A training forward of a root begins."""
+        self._lines.before_forward(module)
         if self.is_short or not self.active:
             return
         call = Call(module, args, kwargs)
@@ -161,6 +169,8 @@ class Scenes:
             self._places[key] = caller_place()
         for name in self.wanted:
             call.random[name] = streams.read(name)
+        if self.generators:
+            call.generators = [(each, streams.state_of(each)) for each in self.generators]
         call.place = self._places.get(key)
         if _ANY_AUTOCAST():
             call.autocast = read_autocast()

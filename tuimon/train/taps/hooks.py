@@ -74,9 +74,12 @@ class _StepHooks:
             track.enter()
             if kwargs or len(args) > 1:
                 changed = self._watch_closure(args, kwargs)
+                track.update.has_closure = changed is not None
             if changed is None:
                 scale = _grad_scale(optimizer)
                 track.look(scale, scaled=scale is not None)
+        if track.update.left_out:
+            track.update.take_away(optimizer)
         ready_s = track.update.began_s = perf_counter()
         observer.times.cost_s += ready_s - began_s
         return changed
@@ -90,6 +93,7 @@ class _StepHooks:
         if observer.current is not track:
             return
         began_s = track.update.end()
+        track.update.give_back()
         observer.current = None
         if observer.scaling is not track:
             track.finish()
@@ -153,6 +157,7 @@ class BeforeForward:
             times.data_s = (times.data_s or 0.0) + times.fetched_s
             times.fetched_s = None
         observer.batches.on_forward(module, args, kwargs)
+        observer.scenes.enter(module, args, kwargs)
         if times.forward_began_s is None:
             times.forward_began_s = perf_counter()
 

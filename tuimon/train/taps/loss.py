@@ -98,6 +98,8 @@ class LossTap:
         observer = self._observer
         observer.gradients_change()
         tensors = args[0] if args else kwargs.get("tensors", kwargs.get("self"))
+        graphs = _graphs(tensors)
+        observer.examiner.before_backward(graphs)
         if observer.losses.calls and observer.roster.gradients_are_cleared():
             observer.losses.start_sum_again()
         value = self._value(tensors)
@@ -105,7 +107,7 @@ class LossTap:
         observer.losses.add(value)
         is_bad = value is not None and not math.isfinite(value)
         if observer.batches.wants(is_bad):
-            observer.batches.on_loss(_graphs(tensors), is_bad)
+            observer.batches.on_loss(graphs, is_bad)
         if value is not None and is_bad:
             observer.session.publish(
                 Loss(
@@ -116,6 +118,8 @@ class LossTap:
                 )
             )
         times = observer.times
+        if is_bad:
+            observer.examiner.on_loss(graphs, value)
         if times.forward_began_s is not None:
             times.forward_s = (times.forward_s or 0.0) + began_s - times.forward_began_s
             times.forward_began_s = None

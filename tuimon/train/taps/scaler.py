@@ -13,7 +13,7 @@ from torch.amp.grad_scaler import GradScaler, OptState
 
 from tuimon.model.records import CLIP_ON
 from tuimon.model.units import number
-from tuimon.train.account import ScalerView
+from tuimon.train.account import ScalerView, host_scale
 from tuimon.train.observer import Observer
 from tuimon.train.overflow import Overflows
 from tuimon.train.taps.hooks import is_capturing
@@ -175,14 +175,6 @@ class ScalerTap:
             return
         text = f"loss scale {number(old)} → {number(new)}"
         self._observer.session.event("amp-scale", text)
-
-
-def host_scale(scaler: Any) -> float | None:
-    """The scale in force when it lies in host memory."""
-    scale = getattr(scaler, "_scale", None)
-    if isinstance(scale, torch.Tensor) and scale.device.type == "cpu":
-        return float(scale)
-    return None
 
 
 def _stage(scaler: Any, optimizer: Any) -> Any:

@@ -11,6 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from tuimon.train.autopsy.scene import AfterForward
 from tuimon.train.crash import look_at_crash
 from tuimon.train.layers import alive
 from tuimon.train.observer import Observer
@@ -45,6 +46,7 @@ class Wiring:
         self._unknown = observer.boundary.guard("discovery", self._on_unknown)
         leave_alone(self._unknown.__code__, callees=True)  # the one body of all guarded functions
         leave_alone(BeforeForward.__call__.__code__, callees=False)
+        leave_alone(AfterForward.__call__.__code__, callees=False)
         self._discover: Callable[[Optimizer], Any] | None = None
 
     def tie(self, session: Session) -> None:
@@ -136,14 +138,18 @@ class Wiring:
         for model in alive(observer.roster.models):
             known = self._forwards.get(id(model))
             if known is None or known[0]() is not model:
-                handle = model.register_forward_pre_hook(BeforeForward(observer), with_kwargs=True)
-                self._forwards[id(model)] = (weakref.ref(model), handle)
+                handles = (
+                    model.register_forward_pre_hook(BeforeForward(observer), with_kwargs=True),
+                    model.register_forward_hook(AfterForward(observer)),
+                )
+                self._forwards[id(model)] = (weakref.ref(model), handles)
 
     def _unhook(self, models: Iterable[nn.Module]) -> None:
         for model in models:
             known = self._forwards.pop(id(model), None)
             if known is not None and known[0]() is model:
-                known[1].remove()
+                for handle in known[1]:
+                    handle.remove()
 
     def _listen_globally(self) -> None:
         if self._global_hook is None:
