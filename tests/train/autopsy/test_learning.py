@@ -15,7 +15,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from tests.train.autopsy import loss_faults
-from tests.train.autopsy.loss_faults import BACKWARD, FORWARD, Fault, X, Y, net
+from tests.train.autopsy.loss_faults import FORWARD, Fault, X, Y, net
+from tests.train.autopsy.loss_faults_backward import BACKWARD
 from tests.train.autopsy.test_loss_code import Loop
 from tuimon.train.autopsy import linemap
 from tuimon.train.autopsy.graph import walk

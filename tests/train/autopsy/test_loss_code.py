@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.train.autopsy import loss_faults
-from tests.train.autopsy.loss_faults import BACKWARD, FORWARD, HEALTHY, Fault
+from tests.train.autopsy.loss_faults import FORWARD, Fault
+from tests.train.autopsy.loss_faults_backward import BACKWARD, HEALTHY
 from tuimon.model import autopsy
 from tuimon.train.autopsy.graph import Found, walk
 from tuimon.train.autopsy.linemap import LineMap
@@ -68,7 +68,7 @@ def _is_right(fault: Fault, found: Found | None) -> None:
     assert found is not None, "healthy"
     assert found.first is not None
     said = found.first
-    assert (said.file, said.line) == (loss_faults.__file__, fault.line), said
+    assert (said.file, said.line) == (fault.file, fault.line), said
     assert (said.module, said.in_model, found.in_loss_code) == ("", False, True)
     assert not found.by_elimination
     if fault.leaf:

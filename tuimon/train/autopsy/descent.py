@@ -31,7 +31,7 @@ _ADDING = frozenset(("Add", "Sub", "Rsub", "Lerp", "Addcmul", "Baddbmm"))
 _HUGE = 1e30  # finite operands above this may overflow in a sum of single precision
 
 
-@dataclass
+@dataclass(eq=False)
 class Stop:
     """An operation on the way from the loss down to what is bad.
 
