@@ -50,7 +50,7 @@ def descend(
 
 @pytest.mark.hazard(11)
 def test_odd_parameters_in_one_model(feed: Feed) -> None:
-    """Frozen, unused, tied, complex, sparse, empty, half, double: each says what is known of it."""
+    """Frozen, unused, tied, complex, sparse, empty, half, fp8, meta: each says what is known."""
 
     class Odd(nn.Module):
         def __init__(self) -> None:
@@ -65,9 +65,12 @@ def test_odd_parameters_in_one_model(feed: Feed) -> None:
             self.wide = nn.Parameter(torch.randn(3).double())
             self.count = nn.Parameter(torch.tensor([3]), requires_grad=False)
             self.scalar = nn.Parameter(torch.tensor(0.5))
+            self.eighth = nn.Parameter(torch.ones(3).to(torch.float8_e4m3fn), requires_grad=False)
+            self.nowhere = nn.Parameter(torch.empty(3, device="meta"))
 
         def forward(self, index: torch.Tensor) -> torch.Tensor:
             found = self.frozen(self.table(index)) * self.scalar + self.empty.sum()
+            found = found * self.eighth.float()
             return found @ (self.wave.abs() + self.short.float() + self.wide.float())
 
     def loop(diary: Diary) -> list[Any]:
@@ -90,12 +93,14 @@ def test_odd_parameters_in_one_model(feed: Feed) -> None:
     assert {name for name, flag in flags.items() if flag == NO_GRAD} == {
         "unused.weight",
         "unused.bias",
+        "nowhere",
     }
     assert {name for name, flag in flags.items() if flag == UNMEASURED} == {
         "empty",
         "frozen.weight",
         "frozen.bias",
         "count",
+        "eighth",
     }
     assert feed.table.aliases == {"tied.weight": "table.weight"}
     assert feed.table.dtypes[feed.table.names.index("wave")] == "complex64"
