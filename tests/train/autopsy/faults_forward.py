@@ -61,14 +61,6 @@ def angle_of_a_cosine_above_one() -> Body:
     return body
 
 
-@forward(FORWARD, "aten::expm1")
-def expm1_of_energies() -> Body:
-    def body(x: torch.Tensor) -> torch.Tensor:
-        return torch.expm1(x.abs() + 100)  # here: expm1_of_energies
-
-    return body
-
-
 @forward(FORWARD, "aten::cumprod")
 def long_product_of_factors() -> Body:
     def body(x: torch.Tensor) -> torch.Tensor:
@@ -139,15 +131,6 @@ def attention_scores_overflow() -> Body:
         query = (x * 0 + 1e20)[None]
         scores = torch.bmm(query, query.mT)  # here: attention_scores_overflow
         return x + scores[0].mean()
-
-    return body
-
-
-@forward(FORWARD, "aten::bmm", "aten::mul", "aten::sum")
-def einsum_overflow() -> Body:
-    def body(x: torch.Tensor) -> torch.Tensor:
-        left = x * 0 + 1e20
-        return x + torch.einsum("ij,kj->ik", left, left)[:, :1]  # here: einsum_overflow
 
     return body
 
