@@ -26,7 +26,7 @@ from tuimon.view.frame import GONE, PAUSED, Clip, Exit
 
 
 def test_every_action_of_the_table_does_something() -> None:
-    elsewhere = {"quit", "help", "filter"}
+    elsewhere = {"quit", "help", "filter", "copy", "write"}
     for action in ACTIONS:
         handled = action.id in CHOICES or action.id in elsewhere or action.needs_training
         assert handled, action.id
@@ -255,7 +255,7 @@ async def test_a_command_shows_its_life_in_the_footer() -> None:
         assert "pause applied" not in viewer.text.splitlines()[-1]
         refused = CommandState("id2", "Stop", "refused", reason="two ranks")
         await viewer.show(run.frame(commands=(done, refused)))
-        assert "Stop refused: two ranks" in viewer.text.splitlines()[-1]
+        assert "stop refused: two ranks" in viewer.text.splitlines()[-1]
 
 
 async def test_clip_asks_for_the_bound_once_then_cycles() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tuimon.tui.scene import CHARTS, EVENTS, LAYERS, Scene
+from tuimon.tui.scene import AMP, CHARTS, EVENTS, LAYERS, Scene
 from tuimon.tui.screens import CHART_PREFIX
 from tuimon.view.frame import GONE, LOADING, OTHER_VERSION, RECONNECTING, WAITING
 
 VIEWS = "views"
 TIME = "charts"
-ROWS = "layers and events"
+ROWS = "layers, events, incidents"
 TRAINING = "training"
 GROUPS = (VIEWS, TIME, ROWS, TRAINING)
 
@@ -22,6 +22,9 @@ UNREACHABLE = frozenset({WAITING, LOADING, GONE, RECONNECTING, OTHER_VERSION})
 ON_CHART = "chart"
 ON_LAYERS = "layers"
 ON_EVENTS = "events"
+ON_INCIDENT = "incident"
+ON_SKIPS = "skips"
+LISTS = (ON_LAYERS, ON_EVENTS, ON_INCIDENT, ON_SKIPS)  # what j, k and the wheel move in
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,31 @@ ACTIONS = (
         needs_training=True,
         asks_first=True,
     ),
+    Action(
+        "hold",
+        ("!",),
+        "hold before a NaN or Inf update: arm, disarm",
+        TRAINING,
+        needs_training=True,
+    ),
+    Action("autopsy", ("A",), "autopsy of the next step", TRAINING, needs_training=True),
+    Action("skip", ("x",), "skip the next update", TRAINING, needs_training=True, asks_first=True),
     Action("stop", ("Q",), "stop the training", TRAINING, needs_training=True, asks_first=True),
     Action("overview", ("1",), "overview", VIEWS),
     Action("charts", ("2",), "charts of all series", VIEWS),
     Action("layers", ("3",), "layers: heat map and detail", VIEWS),
-    Action("events", ("5",), "events and commands", VIEWS),
+    Action("events", ("5",), "events and incidents", VIEWS),
+    Action("amp", ("6",), "AMP ledger: loss scale and skipped updates", VIEWS),
+    Action("look", ("v",), "look at the newest incident", VIEWS),
+    Action("copy", ("Y",), "copy the incident (OSC 52)", VIEWS, "copy", (ON_EVENTS, ON_INCIDENT)),
+    Action(
+        "write",
+        ("w",),
+        "write the incident to a file here",
+        VIEWS,
+        "write",
+        (ON_EVENTS, ON_INCIDENT),
+    ),
     Action("next_panel", ("tab",), "next panel", VIEWS, "panel"),
     Action("previous_panel", ("shift+tab",), "previous panel", VIEWS),
     Action("zoom", ("z",), "zoom the panel", VIEWS, "zoom"),
@@ -94,8 +117,8 @@ ACTIONS = (
     Action("log", ("y",), "log or linear axis", TIME, "log", (ON_CHART,)),
     Action("smooth", ("e",), "smoothing on or off", TIME),
     Action("cap", ("o",), "cap outliers on or off", TIME),
-    Action("down", ("j", "↓"), "down", ROWS, "down", (ON_LAYERS, ON_EVENTS)),
-    Action("up", ("k", "↑"), "up", ROWS, "up", (ON_LAYERS, ON_EVENTS)),
+    Action("down", ("j", "↓"), "down", ROWS, "down", LISTS),
+    Action("up", ("k", "↑"), "up", ROWS, "up", LISTS),
     Action("top", ("g",), "to the first", ROWS),
     Action("bottom", ("G",), "to the last", ROWS),
     Action("next_bad", ("n",), "next NaN, Inf or critical event", ROWS, "next NaN", (ON_LAYERS,)),
@@ -151,15 +174,17 @@ def hints(scene: Scene) -> tuple[tuple[str, str], ...]:
             continue
         if action.id == "step" and scene.frame.state != "paused":
             continue
+        if action.id == "pause" and scene.frame.state == "held":
+            continue  # the line above the panels asks for an answer
         word = action.word
-        if action.id == "pause" and scene.frame.state in ("paused", "held"):
+        if action.id == "pause" and scene.frame.state == "paused":
             word = "resume"
         pair = (action.keys[0], word)
         if kind in action.panels:
             here.append(pair)
         elif not action.panels:
             everywhere.append(pair)
-    return (*everywhere, ("1 2 3 5", "views"), *here, ("?", "help"), ("q", "quit"))
+    return (*everywhere, ("1 2 3 5 6", "views"), *here, ("?", "help"), ("q", "quit"))
 
 
 def keys_markdown() -> str:
@@ -175,4 +200,10 @@ def keys_markdown() -> str:
     return "\n".join(lines) + "\n"
 
 
-SCREENS = {"overview": "overview", "charts": CHARTS, "layers": LAYERS, "events": EVENTS}
+SCREENS = {
+    "overview": "overview",
+    "charts": CHARTS,
+    "layers": LAYERS,
+    "events": EVENTS,
+    "amp": AMP,
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import RenderableType
 from textual import events
@@ -14,16 +15,19 @@ from textual.geometry import Size
 from textual.screen import Screen
 
 from tuimon.model.commands import AnyCommand, SetClip, SetMaxNorm
-from tuimon.tui.actions import ON_EVENTS, ON_LAYERS, bindings, hints, kind_of
+from tuimon.tui.actions import LISTS, bindings, hints, kind_of
 from tuimon.tui.bridge import Bridge, Clock, RunSession
 from tuimon.tui.celldiff import ChangedCells, ScreenMemory
 from tuimon.tui.choices import CHOICES, focusable, settle_focus, show_first_bad
+from tuimon.tui.copying import copied, write_file
 from tuimon.tui.dialogs import FilterDialog, HelpDialog, QuestionDialog
 from tuimon.tui.driver import SafeDriver
+from tuimon.tui.event_log import stand_on_hold
+from tuimon.tui.filtering import filter_line
 from tuimon.tui.pane import Pane
 from tuimon.tui.panels.registry import make_panel
 from tuimon.tui.reach import Question, intent
-from tuimon.tui.scene import CHARTS, LAYERS, Scene
+from tuimon.tui.scene import Scene
 from tuimon.tui.screens import Box, arrange
 from tuimon.tui.theme import FULL, NONE, Look
 from tuimon.view.frame import Frame
@@ -38,6 +42,7 @@ class ViewerOptions:
 
     readonly: bool = False
     hz: float = 10.0
+    folder: Path = Path()  # where an incident is written to
     dump_folder: Callable[[Frame], str] = lambda frame: f"/tmp/tuimon-dump-{frame.pid}"
 
 
@@ -106,6 +111,7 @@ class TuimonApp(App[None]):
         if not self.screen_stack or not self.is_running:
             return
         frame = self.bridge.tick()
+        self.bridge.renew_hold()
         rate = self.options.hz
         if not self._has_focus:
             rate = min(rate, UNFOCUSED_HZ)
@@ -126,7 +132,7 @@ class TuimonApp(App[None]):
         scene = self.scene
         if scene.frozen:
             return
-        if frame.state != scene.frame.state or frame.alert != scene.frame.alert:
+        if frame.state != scene.frame.state or frame.alert is not scene.frame.alert:
             scene.revision += 1
         newest = frame.commands[-1] if frame.commands else None
         if frame.clip != scene.frame.clip or (newest is not None and newest.state == "refused"):
@@ -136,6 +142,8 @@ class TuimonApp(App[None]):
             scene.max_norm_known = True
         if frame.alert is not None and frame.alert != self._alerted and show_first_bad(scene):
             self._alerted = frame.alert
+        if len(self.screen_stack) < 2:  # a dialog keeps what it was opened on
+            stand_on_hold(scene)
 
     def draw(self, size: Size | None = None) -> None:
         """Place the panels and let each draw what changed; later, while the terminal is busy."""
@@ -200,6 +208,10 @@ class TuimonApp(App[None]):
         elif name == "filter":
             self._open_filter()
             return
+        elif name == "copy":
+            self._copy()
+        elif name == "write":
+            self.bridge.say(write_file(scene, self.options.folder), "key")
         else:
             self._reach(name)
         self.draw()
@@ -224,31 +236,27 @@ class TuimonApp(App[None]):
             self.scene.focus = message.panel
         if message.turn:
             kind = kind_of(self.scene.focus)
-            rows = kind in (ON_LAYERS, ON_EVENTS)
-            names = ("up", "down") if rows else ("closer", "wider")
+            names = ("up", "down") if kind in LISTS else ("closer", "wider")
             CHOICES[names[message.turn > 0]](self.scene, self.boxes)
         self.draw()
 
     def _open_filter(self) -> None:
-        scene = self.scene
-        if kind_of(scene.focus) not in (ON_LAYERS, ON_EVENTS):
-            if scene.screen == CHARTS:
-                scene.screen = LAYERS
-            scene.focus = "layers"
-        in_layers = kind_of(scene.focus) == ON_LAYERS
+        content, change = filter_line(self.scene)
 
         def changed(words: str) -> None:
-            if in_layers:
-                scene.heat.tree.set_filter(words)
-                scene.heat.cursor = scene.heat.top = 0
-            else:
-                scene.log.filter = words
-            scene.revision += 1
+            change(words)
             self.draw()
 
-        content = scene.heat.tree.filter if in_layers else scene.log.filter
         self.draw()
-        self.push_screen(FilterDialog(scene.look, self.clock, content, changed))
+        self.push_screen(FilterDialog(self.scene.look, self.clock, content, changed))
+
+    def _copy(self) -> None:
+        found = copied(self.scene)
+        if found is None:
+            self.bridge.say("nothing has gone wrong so far: nothing was copied")
+            return
+        self.copy_to_clipboard(found[0])
+        self.bridge.say(f"copied {found[1]} (OSC 52); where that does nothing, w writes", "ok")
 
     def _reach(self, name: str) -> None:
         wanted = intent(

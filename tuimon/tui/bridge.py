@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from tuimon.errors import TuimonError
-from tuimon.model.commands import AnyCommand
+from tuimon.model.commands import AnyCommand, RenewHold
 from tuimon.model.records import CommandState
+from tuimon.tui.actions import UNREACHABLE
 from tuimon.tui.panels.events import command_words
+from tuimon.tui.reach import LEASE_S
+from tuimon.view.arming import is_armed
 from tuimon.view.frame import Frame
 
+RENEWALS_PER_LEASE = 3  # two of them may be lost
 NOTICE_S = 8.0  # how long a sentence stays in the footer
 SILENCE = ("", "dim")
 _COLOURS = {"applied": "ok", "refused": "bad", "expired": "warn"}
@@ -54,6 +59,8 @@ class Bridge:
         self._until_s = 0.0
         self._told: dict[str, str] = {}  # newest state of each command that was spoken of
         self._first_frame = True
+        self._renew_s = float("-inf")
+        self._renewing: set[asyncio.Task[None]] = set()
         self._sending: set[asyncio.Task[None]] = set()
 
     @property
@@ -77,6 +84,21 @@ class Bridge:
         """Show a sentence for a while."""
         self.notice = (words, colour)
         self._until_s = self._clock() + NOTICE_S
+
+    def renew_hold(self) -> None:
+        """Say that this viewer is still there, while a hold is armed; many times a lease."""
+        if self._clock() < self._renew_s or not is_armed(self.frame):
+            return
+        if self.frame.state in UNREACHABLE:
+            return
+        self._renew_s = self._clock() + LEASE_S / RENEWALS_PER_LEASE
+        task = asyncio.get_running_loop().create_task(self._say_alive())
+        self._renewing.add(task)
+        task.add_done_callback(self._renewing.discard)
+
+    async def _say_alive(self) -> None:
+        with suppress(TuimonError, OSError):
+            await asyncio.to_thread(self._session.send, RenewHold(LEASE_S))
 
     def send(self, command: AnyCommand, then: Callable[[], None]) -> None:
         """Put a command on its way; `then` is called when the session has taken or refused it."""

@@ -80,6 +80,7 @@ def draw_chart(scene: Scene, name: str, width: int, height: int, *, focused: boo
     codes, colours = _raster(plot, envelope, _longest_gap(series, plot, across), mode, choice)
     chars = braille.points(codes, mode)
     _draw_clip(scene, name, plot, chars, colours)
+    _draw_skips(scene, name, plot, chars, colours)
     _draw_marks(look, envelope, plot, chars, colours)
     cross = scene.charts.cross_step if focused or scene.screen == "charts" else None
     _draw_cross(look, cross, plot, chars, colours)
@@ -179,6 +180,19 @@ def _draw_clip(
         free = colours[row] == _BLANK
         chars[row][free] = ord(scene.look.glyphs.dash)
         colours[row][free] = _CLIP
+
+
+def _draw_skips(
+    scene: Scene, name: str, plot: Plot, chars: braille.Points, colours: braille.Codes
+) -> None:
+    """Marks below the loss scale where the GradScaler left an update out."""
+    head, _, optimizer = name.partition("@")
+    skipped = scene.frame.series.get("skipped" + (f"@{optimizer}" if optimizer else ""))
+    if head != "loss_scale" or skipped is None:
+        return
+    columns = skipped.envelope(plot.start, plot.end, plot.columns).flags > 0
+    chars[plot.rows - 1][columns] = ord(scene.look.glyphs.skip)
+    colours[plot.rows - 1][columns] = _EDGE
 
 
 def _draw_marks(

@@ -8,16 +8,30 @@ import numpy as np
 
 from tuimon.tui import glyphs as glyph_sets
 from tuimon.tui import theme
-from tuimon.tui.actions import ON_CHART, ON_EVENTS, ON_LAYERS, SCREENS, kind_of
+from tuimon.tui.actions import (
+    ON_CHART,
+    ON_EVENTS,
+    ON_INCIDENT,
+    ON_LAYERS,
+    ON_SKIPS,
+    SCREENS,
+    kind_of,
+)
 from tuimon.tui.chart import history_of
-from tuimon.tui.panels.events import visible_events
+from tuimon.tui.event_log import open_newest, select, select_bad
 from tuimon.tui.panels.header import visible_alert
-from tuimon.tui.scene import CHARTS, EVENTS, LAYERS, OVERVIEW, Scene
+from tuimon.tui.scene import AMP, CHARTS, EVENTS, LAYERS, OVERVIEW, Scene
 from tuimon.tui.screens import CHART_PREFIX, Box, chart_names
 from tuimon.view.frame import CELL_NEG_INF
 
 _SERIES = {"loss": "loss", "grad": "grad_norm"}
-_UNFOCUSABLE = ("header", "alert", "footer", "detail", "ledger", "compact", "tiny")
+_UNFOCUSABLE = ("header", "alert", "footer", "detail", "ledger", "account", "compact", "tiny")
+_FIRST_PANEL = {
+    OVERVIEW: "loss",
+    LAYERS: "layers",
+    EVENTS: "events",
+    AMP: CHART_PREFIX + "loss_scale",
+}
 _FAR = 1 << 60
 # Where the layer that went bad first is looked for, so that an incident costs milliseconds.
 _SEARCHED_LAYERS, _SEARCHED_STEPS = 2000, 256
@@ -49,9 +63,7 @@ def _screen(name: str) -> Choice:
         scene.screen, scene.zoomed = SCREENS[name], False
         names = chart_names(scene)
         first = names[0] if names else "loss"
-        scene.focus = {OVERVIEW: "loss", CHARTS: first, LAYERS: "layers", EVENTS: "events"}[
-            scene.screen
-        ]
+        scene.focus = {CHARTS: first, **_FIRST_PANEL}[scene.screen]
 
     return choose
 
@@ -85,7 +97,7 @@ def back(scene: Scene, boxes: list[Box]) -> None:
     elif kind == ON_CHART and scene.charts.cross_step is not None:
         scene.charts.cross_step = None
     elif alert is not None:
-        scene.alert_hidden = alert.time_s
+        scene.alert_hidden = alert.identity
     elif scene.screen != OVERVIEW:
         _screen("overview")(scene, boxes)
 
@@ -218,8 +230,11 @@ def _move(rows: int) -> Choice:
             total = len(scene.heat.tree.rows())
             scene.heat.cursor = max(0, min(scene.heat.cursor + rows, total - 1))
         elif kind == ON_EVENTS:
-            total = len(visible_events(scene))
-            scene.log.cursor = max(0, min(scene.log.cursor + rows, total - 1))
+            select(scene, scene.log.cursor + rows)
+        elif kind == ON_INCIDENT:
+            scene.log.top = max(0, scene.log.top + rows)
+        elif kind == ON_SKIPS:
+            scene.skips_top = max(0, scene.skips_top + rows)
         elif kind == ON_CHART and scene.screen == CHARTS:
             scene.charts.top = max(0, min(scene.charts.top + rows, len(chart_names(scene))))
 
@@ -231,8 +246,8 @@ def _bad(direction: int) -> Choice:
         kind = kind_of(scene.focus)
         if kind == ON_LAYERS:
             return _bad_row(scene, direction)
-        if kind == ON_EVENTS:
-            return _bad_event(scene, direction)
+        if kind in (ON_EVENTS, ON_INCIDENT):
+            return select_bad(scene, direction)
         if kind == ON_CHART:
             return _bad_step(scene, direction)
         return None
@@ -254,19 +269,6 @@ def _bad_row(scene: Scene, direction: int) -> str | None:
         desk.cursor = next((index for index in bad if index > desk.cursor), bad[0])
     else:
         desk.cursor = next((index for index in reversed(bad) if index < desk.cursor), bad[-1])
-    return None
-
-
-def _bad_event(scene: Scene, direction: int) -> str | None:
-    events = visible_events(scene)
-    bad = [index for index, event in enumerate(events) if event.severity == "critical"]
-    if not bad:
-        return f"no critical event{' in this filter' if scene.log.filter else ''} so far"
-    at = scene.log.cursor
-    if direction > 0:
-        scene.log.cursor = next((index for index in bad if index > at), bad[0])
-    else:
-        scene.log.cursor = next((index for index in reversed(bad) if index < at), bad[-1])
     return None
 
 
@@ -330,12 +332,17 @@ def show_first_bad(scene: Scene) -> bool:
     return True
 
 
+def _look(scene: Scene, boxes: list[Box]) -> str | None:
+    return open_newest(scene)
+
+
 CHOICES: dict[str, Choice] = {
     **{name: _screen(name) for name in SCREENS},
     "next_panel": _panel(1),
     "previous_panel": _panel(-1),
     "zoom": _zoom,
     "back": back,
+    "look": _look,
     "freeze": _freeze,
     "glyphs": _glyphs,
     "theme": _theme,

@@ -33,6 +33,7 @@ class GlyphSet:
     arrow: str = "→"
     no_data: str = "·"
     missing: str = "–"
+    skip: str = "×"
 
     @property
     def ascii_only(self) -> bool:
@@ -59,6 +60,7 @@ BLOCK = GlyphSet(
     spark="__▄▄▄███",
     ellipsis="~",
     missing="-",
+    skip="x",
 )
 
 ASCII = GlyphSet(
@@ -85,6 +87,7 @@ ASCII = GlyphSet(
     arrow=">",
     no_data=":",
     missing="-",
+    skip="x",
 )
 
 SETS = {glyphs.name: glyphs for glyphs in (BRAILLE, BLOCK, ASCII)}

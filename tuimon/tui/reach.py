@@ -11,11 +11,15 @@ from dataclasses import dataclass
 
 from tuimon.model.commands import (
     AnyCommand,
+    ArmHold,
+    DisarmHold,
     Dump,
     Pause,
     Resume,
+    RunAutopsy,
     SetClip,
     SetMaxNorm,
+    SkipUpdate,
     StepOnce,
     Stop,
 )
@@ -23,6 +27,7 @@ from tuimon.model.records import CLIP_OFF, CLIP_ON, CLIP_USER
 from tuimon.model.units import number, size_bytes
 from tuimon.tui.panels.detail import bytes_of
 from tuimon.tui.scene import Scene
+from tuimon.view.arming import is_armed
 from tuimon.view.frame import (
     GONE,
     HELD,
@@ -33,6 +38,7 @@ from tuimon.view.frame import (
     WAITING,
 )
 
+LEASE_S = 30.0  # a hold that was armed from here ends so long after the last viewer has gone
 _DEFAULT_MAX_NORM = 1.0  # the usual bound of clip_grad_norm_ in published training scripts
 _UNREACHABLE = {
     WAITING: "no run yet: nothing to send to",
@@ -84,6 +90,12 @@ def intent(action: str, scene: Scene, *, dump_folder: str) -> Intent:
             return _scaled(scene, 2.0)
         case "dump":
             return _dump(scene, dump_folder)
+        case "hold":
+            return DisarmHold() if is_armed(scene.frame) else ArmHold(LEASE_S)
+        case "autopsy":
+            return RunAutopsy()
+        case "skip":
+            return _skip(scene)
         case "stop":
             return Question(
                 "stop the training",
@@ -96,6 +108,21 @@ def intent(action: str, scene: Scene, *, dump_folder: str) -> Intent:
                 lambda _: Stop(),
             )
     return f"{action} is not a training key"
+
+
+def _skip(scene: Scene) -> Intent:
+    held = scene.frame.state == HELD
+    step = scene.frame.step
+    next_step = "the next update" if step is None else f"update {step + 1:,}"
+    return Question(
+        "skip an update",
+        (
+            ("leaves out", "the update that is held" if held else next_step),
+            ("keeps", "weights and optimizer state as they are"),
+            ("after", "the training goes on" if held else "the training goes on as before"),
+        ),
+        lambda _: SkipUpdate(),
+    )
 
 
 def _clip(scene: Scene) -> Intent:

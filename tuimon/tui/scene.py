@@ -14,11 +14,13 @@ from tuimon.tui.rows import Row
 from tuimon.tui.theme import Look
 from tuimon.tui.tree import LayerTree
 from tuimon.view.frame import Frame
+from tuimon.view.incidents import Incident
 
 OVERVIEW = "overview"
 CHARTS = "charts"
 LAYERS = "layers"
 EVENTS = "events"
+AMP = "amp"
 
 
 @dataclass
@@ -42,11 +44,13 @@ class ChartDesk:
     choices: dict[str, ChartChoice] = field(default_factory=dict)
 
     def of(self, name: str) -> ChartChoice:
-        """The choice for a series; gradient norms start on a log axis."""
+        """The choice for a series; gradient norms and loss scales start on a log axis."""
         found = self.choices.get(name)
         if found is None:
             last = name.rsplit("/", 1)[-1]
-            found = self.choices[name] = ChartChoice(log=last.startswith("grad_norm"))
+            found = self.choices[name] = ChartChoice(
+                log=last.startswith(("grad_norm", "loss_scale"))
+            )
         return found
 
 
@@ -66,10 +70,19 @@ class HeatDesk:
 
 @dataclass
 class EventDesk:
-    """Choices of the event log."""
+    """Choices of the event log, and the list as it was last made."""
 
     cursor: int = 0  # counted from the newest
+    anchor: object = None  # identity of the selected entry; None stays where the cursor is
     filter: str = ""
+    top: int = 0  # first line shown of the selected entry
+    is_standing: bool = False  # the incident of the present hold was opened by itself
+    stays_away: bool = False  # the person left it: nothing opens by itself any more
+    entries: list[Incident] = field(default_factory=list)
+    seen: tuple[object, ...] | None = None  # what `entries` was made of
+    seen_filter: str = ""
+    headline: Incident | None = None
+    told: tuple[object, ...] | None = None  # what `headline` was made of
 
 
 @dataclass
@@ -85,10 +98,11 @@ class Scene:
     readonly: bool = False
     max_norm_known: bool = False  # a bound for tuimon's own clipping was given before
     asked_max_norm: float | None = None  # sent, but not yet seen in a step
-    alert_hidden: float | None = None  # time_s of the alert that was dismissed
+    alert_hidden: object = None  # identity of the incident whose line was dismissed
     hint: tuple[tuple[str, str], ...] = ()  # (key, word) for the footer
     revision: int = 0  # grows with every key and incident: what follows is drawn at once
     notice: tuple[str, str] = ("", "dim")  # words and colour of the footer's left end
+    skips_top: int = 0  # first line shown of the updates that a GradScaler left out
     charts: ChartDesk = field(default_factory=ChartDesk)
     heat: HeatDesk = field(default_factory=HeatDesk)
     log: EventDesk = field(default_factory=EventDesk)

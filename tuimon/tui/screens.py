@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuimon.tui.panels.header import has_alert_line
-from tuimon.tui.scene import CHARTS, EVENTS, LAYERS, Scene
+from tuimon.tui.panels.header import alert_rows
+from tuimon.tui.scene import AMP, CHARTS, EVENTS, LAYERS, Scene
 
 WIDE_COLUMNS = 100
 MIN_COLUMNS, MIN_ROWS = 60, 20
 RIGHT_COLUMNS = 40
+LIST_COLUMNS = 42
 CHART_MIN_ROWS = 7
 CHART_PREFIX = "chart:"
 
@@ -31,9 +32,9 @@ def arrange(scene: Scene, width: int, height: int) -> list[Box]:
         return [Box("tiny", 0, 0, width, height)]
     boxes = [Box("header", 0, 0, width, 1)]
     top = 1
-    if has_alert_line(scene):
-        boxes.append(Box("alert", 0, top, width, 1))
-        top += 1
+    if above := alert_rows(scene):
+        boxes.append(Box("alert", 0, top, width, above))
+        top += above
     footer = 1 if scene.hint or scene.notice[0] else 0  # a printed frame has no keys
     body = height - top - footer
     if scene.zoomed:
@@ -44,6 +45,8 @@ def arrange(scene: Scene, width: int, height: int) -> list[Box]:
         boxes += _layers(width, body, top)
     elif scene.screen == EVENTS:
         boxes += _events(width, body, top)
+    elif scene.screen == AMP:
+        boxes += _amp(width, body, top)
     elif width >= WIDE_COLUMNS:
         boxes += _wide(scene, width, body, top)
     else:
@@ -125,8 +128,19 @@ def _layers(width: int, body: int, top: int) -> list[Box]:
 
 
 def _events(width: int, body: int, top: int) -> list[Box]:
-    ledger = max(4, body // 4)
-    return [
-        Box("events", 0, top, width, body - ledger),
-        Box("ledger", 0, top + body - ledger, width, ledger),
-    ]
+    if width < WIDE_COLUMNS:
+        above = min(8, max(5, body // 3))
+        return _stack(["events", "incident"], [above, body - above], x=0, y=top, width=width)
+    left, ledger = max(LIST_COLUMNS, width // 3), max(5, body // 4)
+    boxes = _stack(["events", "ledger"], [body - ledger, ledger], x=0, y=top, width=left)
+    return [boxes[0], Box("incident", left, top, width - left, body), boxes[1]]
+
+
+def _amp(width: int, body: int, top: int) -> list[Box]:
+    chart = CHART_PREFIX + "loss_scale"
+    if width < WIDE_COLUMNS:
+        sizes = _split(body, (4, 6, 6))
+        return _stack([chart, "account", "skips"], sizes, x=0, y=top, width=width)
+    left = width - RIGHT_COLUMNS
+    boxes = _stack([chart, "skips"], _split(body, (3, 2)), x=0, y=top, width=left)
+    return [*boxes, Box("account", left, top, RIGHT_COLUMNS, body)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tuimon.model.commands import RenewHold
 from tuimon.model.records import CommandState
 from tuimon.model.text import plain
 
@@ -11,6 +12,7 @@ MAX_COMMANDS = 500
 SENT = "sent"  # a viewer's own stage, before the trainer has answered
 _STAGES = {SENT: 0, "accepted": 1, "refused": 2, "applied": 2, "expired": 2}
 _FINAL = 2
+_SIGN_OF_LIFE = RenewHold.__name__  # many times a minute, and nothing that anybody asked for
 
 
 class Ledger:
@@ -22,6 +24,8 @@ class Ledger:
 
     def add(self, record: CommandState) -> None:
         """Take in one stage. Stages may arrive by two ways; a command never goes back."""
+        if record.command == _SIGN_OF_LIFE:
+            return
         known = self._states.get(record.id)
         if known is not None and _stage(record) < _stage(known):
             return

@@ -5,13 +5,16 @@ from __future__ import annotations
 from rich.cells import cell_len
 
 from tuimon.model.commands import title_words
-from tuimon.model.records import CommandState, Event
+from tuimon.model.records import CommandState
 from tuimon.model.text import plain
+from tuimon.tui.event_log import entries
 from tuimon.tui.panels.header import clock
 from tuimon.tui.rows import Row, centred, data, fit, framed, text
 from tuimon.tui.scene import EVENTS, Scene
 from tuimon.tui.theme import Look
+from tuimon.view.incidents import Incident
 
+_TIME_COLUMNS = 50  # a narrower list has no room for the time of day
 _COLOURS = {"critical": "bad", "warning": "warn"}
 
 
@@ -33,17 +36,8 @@ def command_words(state: CommandState) -> str:
     return plain(words)
 
 
-def visible_events(scene: Scene) -> list[Event]:
-    """Newest first, filtered by the words of the filter."""
-    wanted = scene.log.filter.lower()
-    newest_first = reversed(scene.frame.events)
-    if not wanted:
-        return list(newest_first)
-    return [e for e in newest_first if wanted in f"{e.kind} {e.text} {e.detail}".lower()]
-
-
 class EventsPanel:
-    """The log in its frame; on its own screen with a cursor and whole details."""
+    """What happened, newest first; on its own screen with a cursor, and the rest beside it."""
 
     name = "events"
     can_focus = True
@@ -51,15 +45,14 @@ class EventsPanel:
 
     def key(self, scene: Scene) -> object:
         """Changes with the events and the cursor."""
-        events = scene.frame.events
-        newest = (events[-1].time_s, events[-1].text) if events else None
-        return (len(events), newest, scene.log.cursor, scene.log.filter, scene.screen)
+        shown = entries(scene)
+        newest = shown[0].identity if shown else None
+        return (len(shown), newest, scene.log.cursor, scene.log.filter, scene.screen)
 
     def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
         """The panel."""
         look = scene.look
-        events = visible_events(scene)
-        scene.log.cursor = max(0, min(scene.log.cursor, len(events) - 1))
+        events = entries(scene)
         title = [text(look, "events", "strong", bold=True)]
         critical = sum(event.severity == "critical" for event in events)
         reading = [[text(look, f"{critical} critical", "bad", bold=True)]] if critical else []
@@ -74,7 +67,7 @@ class EventsPanel:
             body = self._list(scene, events, inner, room)
         return framed(look, body, width, title=title, reading=reading, focused=focused)
 
-    def _list(self, scene: Scene, events: list[Event], width: int, room: int) -> list[Row]:
+    def _list(self, scene: Scene, events: list[Incident], width: int, room: int) -> list[Row]:
         """Events from the top, scrolled so that the cursor's is whole."""
         look = scene.look
         own_screen = scene.screen == EVENTS or scene.zoomed
@@ -82,7 +75,7 @@ class EventsPanel:
         blocks: list[list[Row]] = []
         used, start = 0, 0
         for index, event in enumerate(events):
-            block = self._event(look, event, width, selected=index == cursor, whole=own_screen)
+            block = self._event(look, event, width, selected=index == cursor, own_screen=own_screen)
             blocks.append(block)
             used += len(block)
             if index >= max(cursor, 0):
@@ -96,18 +89,18 @@ class EventsPanel:
         return rows + [fit(look, [], width) for _ in range(room - len(rows))]
 
     def _event(
-        self, look: Look, event: Event, width: int, *, selected: bool, whole: bool
+        self, look: Look, event: Incident, width: int, *, selected: bool, own_screen: bool
     ) -> list[Row]:
         mark, colour = mark_of(look, event.severity)
         bg, quiet = ("selected", "text") if selected else ("", "dim")
         step = "" if event.step is None else f"{event.step:,}"
-        when = f"{clock(event.time_s)}  " if whole else ""
+        when = f"{clock(event.time_s)}  " if own_screen and width >= _TIME_COLUMNS else ""
         strong = "strong" if event.severity != "info" else "text"
         pad = look.style("text", bg)
         bold = event.severity == "critical"
         room = width - cell_len(step) - 2
         lead = 3 + cell_len(when)
-        words = wrapped(event.text, room - lead, limit=40 if whole else 2)
+        words = wrapped(event.text, room - lead, limit=2)
         left = [
             text(look, f" {mark} ", colour, bg, bold=True),
             text(look, when, quiet, bg),
@@ -117,10 +110,12 @@ class EventsPanel:
         for line in words[1:]:
             part = data(look, " " * lead + line, strong, bg, bold=bold)
             rows.append(fit(look, [part], width, pad=pad))
-        lines = wrapped(event.detail, width - 5, limit=40 if whole else 3)
+        if own_screen:  # the panel beside it shows the rest
+            return rows
         indent = " " * lead
         rows += [
-            fit(look, [text(look, indent + line, quiet, bg)], width, pad=pad) for line in lines
+            fit(look, [text(look, indent + line, quiet, bg)], width, pad=pad)
+            for line in wrapped(event.detail, width - 5, limit=3)
         ]
         return rows
 

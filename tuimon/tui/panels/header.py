@@ -6,9 +6,9 @@ import time
 
 from rich.segment import Segment
 
-from tuimon.model.records import Event
 from tuimon.model.units import DASH, count, duration_s, number
 from tuimon.tui.axis import short
+from tuimon.tui.event_log import headline
 from tuimon.tui.rows import Row, data, fit, spread, text, width_of
 from tuimon.tui.scene import Scene
 from tuimon.tui.theme import Look
@@ -25,8 +25,11 @@ from tuimon.view.frame import (
     WAITING,
     Frame,
 )
+from tuimon.view.incidents import Incident
 
 _BAR_CELLS = 10
+WORDY_COLUMNS = 70
+_LOOK_HINTS = ("v look  esc hide", "v look")
 
 # What a state means and what to do, where the reader of the run has not said it better.
 _SENTENCES = {
@@ -40,6 +43,14 @@ _SENTENCES = {
     RECONNECTING: "connection lost: trying again, the picture is the last one",
     OTHER_VERSION: "the run speaks another format: attach with the version that started it",
 }
+# What a hold waits for; the words of these keys in the table of all keys say the same longer.
+HOLD_KEYS = (
+    ("space", "resume"),
+    (".", "one step"),
+    ("x", "skip it"),
+    ("!", "disarm"),
+    ("v", "look"),
+)
 _COLOURS = {
     LIVE: "ok",
     WAITING: "warn",
@@ -160,67 +171,96 @@ def _progress(look: Look, frame: Frame) -> list[Row]:
     return [bar, step]
 
 
-def visible_alert(scene: Scene) -> Event | None:
-    """The critical event that has not been hidden."""
-    alert = scene.frame.alert
-    if alert is None or alert.time_s == scene.alert_hidden:
-        return None
-    return alert
+def visible_alert(scene: Scene) -> Incident | None:
+    """The newest incident, unless its line has been hidden."""
+    found = headline(scene)
+    return None if found is None or found.identity == scene.alert_hidden else found
 
 
-def has_alert_line(scene: Scene) -> bool:
-    """Whether the line above the panels is needed at all."""
+def alert_rows(scene: Scene) -> int:
+    """Rows above the panels: none when all is well, two when a hold waits for an answer."""
     frame = scene.frame
-    return visible_alert(scene) is not None or frame.state != LIVE or bool(frame.state_detail)
+    if frame.state == HELD:
+        return 2
+    return int(visible_alert(scene) is not None or frame.state != LIVE or bool(frame.state_detail))
 
 
 class AlertPanel:
-    """One line: the newest critical event, or what the state means and what to do."""
+    """The newest incident, or what the state means and what to do; keys while the run is held."""
 
     name = "alert"
     can_focus = False
     rest_s = 0.0
 
     def key(self, scene: Scene) -> object:
-        """Changes with the event, the state and its sentence."""
+        """Changes with the incident, the state and its sentence."""
         frame = scene.frame
         silent = None if frame.silent_for_s is None else int(frame.silent_for_s)
         words = frame.state_detail if not silent else ""  # a wait is told by the second
-        return (visible_alert(scene), frame.state, words, silent, frame.exit)
+        left = None if frame.hold_left_s is None else int(frame.hold_left_s)
+        return (visible_alert(scene), frame.state, words, silent, left, frame.exit)
 
     def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
-        """One row; empty when there is nothing to say."""
+        """One row, two while the run is held."""
         look, frame = scene.look, scene.frame
         alert = visible_alert(scene)
+        if frame.state == HELD:
+            alert = headline(scene)
+            words = frame.state_detail or _SENTENCES[HELD]
+            first = self._bad(look, _told(alert) if alert else words, width, _hold_hints(frame))
+            return [first, _hold_keys(scene, width)]
         if alert is not None and frame.state in (LIVE, LATE):
-            return [self._incident(look, alert, width)]
+            return [self._bad(look, _told(alert), width, _LOOK_HINTS)]
         words = frame.state_detail or _SENTENCES.get(frame.state, "")
         if frame.state == GONE and frame.exit is not None and not frame.state_detail:
             words = f"{frame.exit.kind}: {frame.exit.detail or words}"
-        bad = frame.state in (HELD, OTHER_VERSION) or (
+        if frame.crash is not None and alert is not None and alert.crash is frame.crash:
+            words, alert = _told(alert), None
+        if alert is not None:
+            words += f"   before: {alert.text}"
+        bad = frame.state == OTHER_VERSION or (
             frame.state == GONE and (frame.exit is None or frame.exit.kind not in ("ok", "stopped"))
         )
         if bad:
-            style = look.style("on_badge", "nan", bold=True)
-            mark = look.glyphs.critical
-        else:
-            style = look.style("warn")
-            mark = look.glyphs.info
-        line = [Segment(f" {mark} ", style), Segment(data(look, words).text, style)]
-        if alert is not None:
-            line.append(Segment(data(look, f"   before: {alert.text}").text, style))
+            return [self._bad(look, words, width, _LOOK_HINTS[1:] if headline(scene) else ())]
+        style = look.style("warn")
+        line = [Segment(f" {look.glyphs.info} ", style), Segment(data(look, words).text, style)]
         return [fit(look, line, width, pad=style)]
 
-    def _incident(self, look: Look, alert: Event, width: int) -> Row:
+    def _bad(self, look: Look, words: str, width: int, hints: tuple[str, ...]) -> Row:
+        """A red line; then the first hint that leaves the words whole, or the last."""
         style = look.style("on_badge", "nan", bold=True)
-        where = "" if alert.step is None else f"step {alert.step:,}  "
-        detail = (alert.detail.splitlines() or [""])[0]  # the rest is on the events screen
-        words = data(look, f"{alert.text}  {detail}".rstrip()).text
-        left = [Segment(f" {look.glyphs.critical} {where}{words}", style)]
-        right = [Segment("  5 details  esc hide ", style)]
-        if width_of(left) > width - width_of(right):
-            return fit(look, left, width, pad=style)
-        return [*fit(look, left, width - width_of(right), pad=style), *right]
+        left = [Segment(f" {look.glyphs.critical} {data(look, words).text}", style)]
+        for hint in hints:
+            right = [Segment(f"  {hint} ", style)]
+            if width_of(left) <= width - width_of(right) or hint == hints[-1]:
+                return [*fit(look, left, width - width_of(right), pad=style), *right]
+        return fit(look, left, width, pad=style)
+
+
+def _told(incident: Incident) -> str:
+    """An incident in one line."""
+    where = "" if incident.step is None else f"step {incident.step:,}: "
+    detail = (incident.detail.splitlines() or [""])[0]  # the rest is on the screen of incidents
+    return f"{where}{incident.text}  {detail}".rstrip()
+
+
+def _hold_hints(frame: Frame) -> tuple[str, ...]:
+    """How long there is to decide."""
+    if frame.hold_left_s is None:
+        return ()
+    left = duration_s(float(max(0, int(frame.hold_left_s))))
+    return f"goes on by itself in {left}", f"{left} left"
+
+
+def _hold_keys(scene: Scene, width: int) -> Row:
+    """What can be done about a hold."""
+    look = scene.look
+    words = "held " if width >= WORDY_COLUMNS else ""
+    row: Row = [text(look, f" {look.glyphs.paused} {words}", "bad", bold=True)]
+    for key, word in HOLD_KEYS if not scene.readonly else HOLD_KEYS[-1:]:
+        row += [text(look, f" {key}", "key", bold=True), text(look, f" {word} ", "text")]
+    return fit(look, row, width)
 
 
 class FooterPanel:

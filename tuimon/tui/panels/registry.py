@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from tuimon.tui.chart import ChartPanel
 from tuimon.tui.heatmap import HeatPanel
+from tuimon.tui.panels.amp import AccountPanel, SkipsPanel
 from tuimon.tui.panels.detail import DetailPanel
 from tuimon.tui.panels.device import AmpPanel, CompactPanel, MemoryPanel, StepPanel
 from tuimon.tui.panels.events import EventsPanel, LedgerPanel
 from tuimon.tui.panels.header import AlertPanel, FooterPanel, HeaderPanel
+from tuimon.tui.panels.incident import IncidentPanel
 from tuimon.tui.rows import Row, centred
 from tuimon.tui.scene import Panel, PanelFactory, Scene
 from tuimon.tui.screens import CHART_PREFIX, MIN_COLUMNS, MIN_ROWS
@@ -43,6 +45,9 @@ _FACTORIES: dict[str, PanelFactory] = {
     "step": StepPanel,
     "events": EventsPanel,
     "ledger": LedgerPanel,
+    "incident": IncidentPanel,
+    "account": AccountPanel,
+    "skips": SkipsPanel,
     "compact": CompactPanel,
     "tiny": TinyPanel,
 }

@@ -1,0 +1,97 @@
+"""One incident told in lines: the same for the screen and for a copy as plain text.
+
+Every piece of data passes `plain` on its way in, so that a story holds no control characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuimon.model.explained import EXPLAINED
+from tuimon.model.findings import REFUTED, FindingRecord, ranked
+from tuimon.model.records import Event
+from tuimon.model.text import plain
+from tuimon.model.units import count, percent
+from tuimon.tui.autopsy_story import (
+    examination_lines,
+    leaf_lines,
+    module_lines,
+    operation_lines,
+    path_lines,
+)
+from tuimon.tui.crash_story import crash_lines
+from tuimon.tui.lines import LABEL, Line, Part, heading, table
+from tuimon.view.incidents import Incident
+
+_SEVERITY_TONES = {"critical": "bad", "warning": "warn"}
+_STATUS_TONES = {"confirmed": "ok", "refuted": "dim", "consistent": "key"}
+
+
+def story(incident: Incident) -> list[Line]:
+    """Everything that is known of an incident, the most important first."""
+    tone = _SEVERITY_TONES.get(incident.severity, "text")
+    where = "" if incident.step is None else f"step {count(incident.step)}: "
+    lines = [Line(((plain(where + incident.text, 500), tone),))]
+    lines += [Line(((plain(line), "text"),)) for line in incident.detail.splitlines()]
+    if incident.autopsy is not None:
+        lines += operation_lines(incident.autopsy)
+    if incident.crash is not None:
+        lines += crash_lines(incident.crash)
+    lines += finding_lines(incident.findings)
+    if incident.autopsy is not None:
+        lines += leaf_lines(incident.autopsy)
+        lines += path_lines(incident.autopsy)
+        lines += module_lines(incident.autopsy.modules)
+    lines += _symptoms(incident.symptoms)
+    if incident.autopsy is not None:
+        lines += examination_lines(incident.autopsy)
+    return lines
+
+
+def as_text(incident: Incident, run: str = "") -> str:
+    """The story as plain text for a bug report or a chat."""
+    out = [f"run {plain(run, 200)}"] if run else []
+    for line in story(incident):
+        words = line.text if line.is_heading else f"{plain(line.label):<{LABEL}}{line.text}"
+        has_column = bool(line.label) or line.is_whole or line.indent > 0
+        out.append((words if has_column or line.is_heading else line.text).rstrip())
+    return "\n".join(out) + "\n"
+
+
+def finding_lines(findings: Sequence[FindingRecord]) -> list[Line]:
+    """The causes that were concluded, the most certain first, each with evidence and remedy."""
+    if not findings:
+        return []
+    lines = heading("causes", "the most certain first")
+    for finding in ranked(findings):
+        known = EXPLAINED.get(finding.cause)
+        refuted = finding.status == REFUTED
+        title = plain(known.title if known else finding.cause, 120)
+        parts: list[Part] = [
+            (title, "dim" if refuted else "strong"),
+            (f"  {plain(finding.cause, 40)}", "dim"),
+            (f"  {plain(finding.status, 20)}", _STATUS_TONES.get(finding.status, "text")),
+        ]
+        lines.append(Line(tuple(parts), percent(round(finding.confidence, 2)), indent=2))
+        if refuted:
+            continue
+        lines += [Line(((plain(each, 400), "text"),), "because") for each in finding.evidence]
+        remedy = finding.remedy or (known.remedy if known else "")
+        if remedy:
+            lines.append(Line(((plain(remedy, 800), "ok"),), "remedy"))
+        code = finding.code or (known.code if known else "")
+        for index, each in enumerate(code.splitlines()):
+            label = "code" if index == 0 else ""
+            lines.append(Line(((plain(each), "key"),), label, is_whole=True))
+    return lines
+
+
+def _symptoms(symptoms: Sequence[Event]) -> list[Line]:
+    if not symptoms:
+        return []
+    lines = heading("symptoms", "of this step")
+    rows: list[list[Part]] = [
+        [(plain(each.kind, 60), _SEVERITY_TONES.get(each.severity, "dim")), (each.text, "text")]
+        for each in symptoms
+    ]
+    return lines + table(rows)

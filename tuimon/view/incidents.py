@@ -1,0 +1,199 @@
+"""What went wrong in a run, newest first: events grouped with their autopsy, crash and findings.
+
+Pure functions of a frame; draws nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from msgspec import structs
+
+from tuimon.model.autopsy import LEAF, OPERATION, Autopsy
+from tuimon.model.causes import SYMPTOMS
+from tuimon.model.crash import Crash
+from tuimon.model.explained import EXPLAINED
+from tuimon.model.findings import FindingRecord
+from tuimon.model.records import Event
+from tuimon.model.text import plain
+from tuimon.model.verdict import sentence
+from tuimon.view.frame import Frame
+from tuimon.view.log import INCIDENT_STEPS
+
+CRITICAL = "critical"
+REQUEST = "request"  # `Autopsy.trigger` of an examination that somebody asked for
+
+
+@dataclass(frozen=True)
+class Incident:
+    """One line of the list of what happened, with everything that is known of it.
+
+    Attributes:
+        text: one sentence; `detail` is the rest, by lines.
+        event: what it was made of, where it is nothing but an event.
+        symptoms: of an autopsy or a crash, what was seen in that step.
+    """
+
+    time_s: float
+    step: int | None
+    severity: str
+    text: str
+    detail: str = ""
+    kind: str = ""
+    event: Event | None = None
+    autopsy: Autopsy | None = None
+    crash: Crash | None = None
+    symptoms: tuple[Event, ...] = ()
+    findings: tuple[FindingRecord, ...] = ()
+
+    @property
+    def identity(self) -> tuple[float, int | None, str, str]:
+        """Tells it from the others, also after newer ones have come."""
+        return (self.time_s, self.step, self.kind, self.text)
+
+    @property
+    def is_examined(self) -> bool:
+        """Whether there is more to say than an event tells."""
+        return self.autopsy is not None or self.crash is not None
+
+
+def incidents(frame: Frame) -> list[Incident]:
+    """Everything that happened, newest first; an autopsy or a crash stands above its symptoms."""
+    found = [_of_event(event) for event in reversed(frame.events)]
+    examined = [of_autopsy(frame, each) for each in frame.autopsies]
+    if frame.crash is not None:
+        examined.append(of_crash(frame, frame.crash))
+    claimed = {finding.id for incident in examined for finding in incident.findings}
+    examined += [_of_finding(each) for each in frame.findings if each.id not in claimed]
+    for incident in examined:
+        index = next((i for i, each in enumerate(found) if _is_before(each, incident)), len(found))
+        found.insert(index, incident)
+    return found
+
+
+def of_autopsy(frame: Frame, autopsy: Autopsy) -> Incident:
+    """An autopsy with the symptoms of its step."""
+    first = autopsy.first
+    if first is not None:  # the source line has a place of its own
+        autopsy_told = structs.replace(autopsy, first=structs.replace(first, source=""))
+    else:
+        autopsy_told = autopsy
+    told = sentence(autopsy_told).partition(": ")[2]
+    names_something = autopsy.verdict in (OPERATION, LEAF)
+    calm = autopsy.trigger == REQUEST and not names_something
+    return Incident(
+        time_s=autopsy.time_ns / 1e9,
+        step=autopsy.step,
+        severity="info" if calm else CRITICAL,
+        text=told,
+        kind="autopsy",
+        autopsy=autopsy,
+        symptoms=_symptoms(frame, autopsy.step),
+        findings=_findings(frame, autopsy.step),
+    )
+
+
+def of_crash(frame: Frame, crash: Crash) -> Incident:
+    """A crash with the symptoms of its step."""
+    return Incident(
+        time_s=crash.time_ns / 1e9,
+        step=crash.step,
+        severity=CRITICAL,
+        text=crash_sentence(crash),
+        kind="exception",
+        crash=crash,
+        symptoms=_symptoms(frame, crash.step),
+        findings=_findings(frame, crash.step),
+    )
+
+
+def crash_sentence(crash: Crash) -> str:
+    """What was raised where."""
+    text = f"{crash.kind}: {crash.message}" if crash.message else crash.kind
+    where = []
+    if crash.in_model:
+        where.append(crash.module or "the model")
+    if crash.place is not None:
+        where.append(f"{os.path.basename(crash.place.file)}:{crash.place.line}")
+    return plain(f"{text}  in {', '.join(where)}" if where else text, 400)
+
+
+def newest(frame: Frame) -> Incident | None:
+    """The newest thing that went wrong, told as well as it can be.
+
+    Where an autopsy names the operation it speaks for the symptoms of its incident; where it names
+    nothing the symptom is the better sentence.
+    """
+    alert = None if frame.alert is None else _of_event(frame.alert)
+    found = alert
+    if frame.autopsies:
+        last = of_autopsy(frame, frame.autopsies[-1])
+        if last.severity == CRITICAL and _speaks_for(last, alert):
+            found = last
+    if frame.crash is not None:
+        crash = of_crash(frame, frame.crash)
+        if found is None or found.event is not None or crash.time_s >= found.time_s:
+            found = crash
+    return found
+
+
+def examined_at(frame: Frame, event: Event) -> Incident | None:
+    """The autopsy that looked at what an event tells; None for an event that is no symptom."""
+    if event.step is None or event.kind not in SYMPTOMS:
+        return None
+    for autopsy in reversed(frame.autopsies):
+        if autopsy.step == event.step:
+            return of_autopsy(frame, autopsy)
+    if frame.crash is not None and frame.crash.step == event.step and event.kind == "exception":
+        return of_crash(frame, frame.crash)
+    return None
+
+
+def _of_event(event: Event) -> Incident:
+    return Incident(
+        event.time_s, event.step, event.severity, event.text, event.detail, event.kind, event
+    )
+
+
+def _of_finding(finding: FindingRecord) -> Incident:
+    known = EXPLAINED.get(finding.cause)
+    return Incident(
+        time_s=finding.time_ns / 1e9,
+        step=finding.step,
+        severity=finding.severity,
+        text=plain(known.title if known else finding.cause, 200),
+        kind="finding",
+        findings=(finding,),
+    )
+
+
+def _is_before(older: Incident, incident: Incident) -> bool:
+    """Whether an event stands below an incident in a list whose newest is on top."""
+    if older.step is not None and older.step == incident.step and older.event is not None:
+        return older.kind in SYMPTOMS or older.time_s <= incident.time_s
+    return older.time_s <= incident.time_s
+
+
+def _speaks_for(autopsy: Incident, alert: Incident | None) -> bool:
+    if alert is None:
+        return True
+    if alert.step is None or autopsy.step is None:
+        return autopsy.time_s >= alert.time_s
+    if alert.step > autopsy.step + INCIDENT_STEPS:
+        return False
+    assert autopsy.autopsy is not None
+    return autopsy.autopsy.verdict in (OPERATION, LEAF) or alert.step < autopsy.step
+
+
+def _symptoms(frame: Frame, step: int) -> tuple[Event, ...]:
+    return tuple(each for each in frame.events if each.step == step and each.kind in SYMPTOMS)
+
+
+def _findings(frame: Frame, step: int) -> tuple[FindingRecord, ...]:
+    """Those that belong to the incident of a step, or to no step at all."""
+    return tuple(
+        each
+        for each in frame.findings
+        if each.step is None or 0 <= each.step - step <= INCIDENT_STEPS
+    )
