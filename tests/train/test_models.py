@@ -48,30 +48,33 @@ def descend(
         between(step)
 
 
+class Odd(nn.Module):
+    """One parameter of every kind that a module may hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(6, 3, sparse=True)
+        self.tied = self.table
+        self.frozen = nn.Linear(3, 3).requires_grad_(False)
+        self.unused = nn.Linear(2, 2)
+        self.empty = nn.Parameter(torch.zeros(0, 3))
+        self.wave = nn.Parameter(torch.randn(3, dtype=torch.complex64))
+        self.short = nn.Parameter(torch.randn(3).half())
+        self.wide = nn.Parameter(torch.randn(3).double())
+        self.count = nn.Parameter(torch.tensor([3]), requires_grad=False)
+        self.scalar = nn.Parameter(torch.tensor(0.5))
+        self.eighth = nn.Parameter(torch.ones(3).to(torch.float8_e4m3fn), requires_grad=False)
+        self.nowhere = nn.Parameter(torch.empty(3, device="meta"))
+
+    def forward(self, index: torch.Tensor) -> torch.Tensor:
+        found = self.frozen(self.table(index)) * self.scalar + self.empty.sum()
+        found = found * self.eighth.float()
+        return found @ (self.wave.abs() + self.short.float() + self.wide.float())
+
+
 @pytest.mark.hazard(11)
 def test_odd_parameters_in_one_model(feed: Feed) -> None:
     """Frozen, unused, tied, complex, sparse, empty, half, fp8, meta: each says what is known."""
-
-    class Odd(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = nn.Embedding(6, 3, sparse=True)
-            self.tied = self.table
-            self.frozen = nn.Linear(3, 3).requires_grad_(False)
-            self.unused = nn.Linear(2, 2)
-            self.empty = nn.Parameter(torch.zeros(0, 3))
-            self.wave = nn.Parameter(torch.randn(3, dtype=torch.complex64))
-            self.short = nn.Parameter(torch.randn(3).half())
-            self.wide = nn.Parameter(torch.randn(3).double())
-            self.count = nn.Parameter(torch.tensor([3]), requires_grad=False)
-            self.scalar = nn.Parameter(torch.tensor(0.5))
-            self.eighth = nn.Parameter(torch.ones(3).to(torch.float8_e4m3fn), requires_grad=False)
-            self.nowhere = nn.Parameter(torch.empty(3, device="meta"))
-
-        def forward(self, index: torch.Tensor) -> torch.Tensor:
-            found = self.frozen(self.table(index)) * self.scalar + self.empty.sum()
-            found = found * self.eighth.float()
-            return found @ (self.wave.abs() + self.short.float() + self.wide.float())
 
     def loop(diary: Diary) -> list[Any]:
         model = Odd()
