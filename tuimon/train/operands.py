@@ -49,6 +49,7 @@ def look_at_operands(
     listed = list(chosen.values())
     chosen.clear()
     with unseen():
+        listed.sort(key=lambda named: named[1].dim() == 0)  # single numbers tell least
         found = [
             summarise(name, tensor, MAX_ELEMENTS, samples=False)
             for name, tensor in listed[:MAX_TENSORS]
