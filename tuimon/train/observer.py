@@ -217,4 +217,5 @@ class Observer:
     def become_inert(self) -> None:
         """In a forked child: every tap only passes through from now on."""
         self.boundary.inert = self.off = True
+        self.examiner.lines.release()
         self.extras.armed = False

@@ -7,6 +7,7 @@ number changes, and in every other step nothing is done.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -251,9 +252,10 @@ class _Window:
             return  # a hook would be a reason to compile anew
 
         def after(*_: Any) -> None:
-            self._unhook()
-            if sys.exc_info()[0] is not None:
-                on_error()
+            with contextlib.suppress(Exception):
+                self._unhook()
+                if sys.exc_info()[0] is not None:
+                    on_error()
 
         self._hook = module.register_forward_hook(after, always_call=True)
 
@@ -281,11 +283,17 @@ class _Window:
         if _stacks.should_preserve_node_meta or not self._ours:
             answer: list[str] = self._original()
             return answer
+        try:
+            return self._learned_stack(sys._getframe(1))
+        except Exception:  # the script is in the middle of an operation
+            return []
+
+    def _learned_stack(self, frame: FrameType) -> list[str]:
         began_s = self._clock()
         self._count += 1
         if self._count > MAX_STACKS or began_s > self._until_s:
             self.close()
-        site = self._site(sys._getframe(1))
+        site = self._site(frame)
         self.spent_s += self._clock() - began_s
         return [site]
 

@@ -96,6 +96,7 @@ class Wiring:
         if last and not self.keep_armed:
             self._adopts = False
             self.observer.extras.stop()
+            self.observer.examiner.release()
             for track in list(self.observer.roster.tracks.values()):
                 track.close()
             self.observer.roster.tracks.clear()
@@ -107,6 +108,7 @@ class Wiring:
         """Everything off and away; `attach` brings it back."""
         self.observer.switch(off=True)
         self.observer.extras.stop()
+        self.observer.examiner.release()
         for track in self.observer.roster.tracks.values():
             track.close()
         self._unhook(alive(self.observer.roster.models))
