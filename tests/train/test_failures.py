@@ -178,6 +178,7 @@ def codes_of_ours(action: Callable[[Callable[[int], None]], Any]) -> list[CodeTy
 
 
 @pytest.mark.hazard(2)
+@pytest.mark.timeout(300)  # one short run for every function that is met at the beginning only
 def test_every_function_may_fail(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not only the guarded bodies: every function that runs in the loop."""
     monkeypatch.setattr(boundary, "MAX_FAILURES", 1 << 30)  # else the first failures disarm
@@ -197,7 +198,7 @@ def test_every_function_may_fail(feed: Feed, monkeypatch: pytest.MonkeyPatch) ->
     found = differences(bare, watched(count, saboteur.strike))
     wrong = [int(name.split(".")[1]) for name in found if name.startswith("0.")]
     assert not found, f"{saboteur.failed.get(min(wrong, default=-1))} changed the numbers"
-    assert len(saboteur.failed) > 0.3 * count
+    assert len(saboteur.failed) > 0.2 * count  # learning where lines are happens once
     rest = run(lambda diary: everything(diary, 1), Diary(None))
     for code in list(saboteur.left):  # those that run at the beginning only, or seldom
         assert differences(rest, watched(1, Saboteur([code]).strike)) == [], code

@@ -335,6 +335,42 @@ def dump(
 
 
 @ctl.command()
+@click.argument("mode", type=click.Choice(["on", "off"]))
+@_answer_options
+@click.pass_obj
+def hold(run: Target, *, mode: str, timeout_s: float, as_json: bool) -> int:
+    """Wait before the first update whose gradients are not finite, or no longer (off)."""
+    from tuimon.cli import control
+    from tuimon.model.commands import ArmHold, DisarmHold
+
+    command = ArmHold() if mode == "on" else DisarmHold()
+    return control.send(run, command, timeout_s=timeout_s, as_json=as_json)
+
+
+@ctl.command()
+@click.argument("count", metavar="[N]", type=int, default=1)
+@_answer_options
+@click.pass_obj
+def skip(run: Target, *, count: int, timeout_s: float, as_json: bool) -> int:
+    """Leave out the next N updates; ends a hold."""
+    from tuimon.cli import control
+    from tuimon.model.commands import SkipUpdate
+
+    return control.send(run, SkipUpdate(count), timeout_s=timeout_s, as_json=as_json)
+
+
+@ctl.command()
+@_answer_options
+@click.pass_obj
+def autopsy(run: Target, *, timeout_s: float, as_json: bool) -> int:
+    """Examine the next update, bad or not."""
+    from tuimon.cli import control
+    from tuimon.model.commands import RunAutopsy
+
+    return control.send(run, RunAutopsy(), timeout_s=timeout_s, as_json=as_json)
+
+
+@ctl.command()
 @_answer_options
 @click.pass_obj
 def stop(run: Target, *, timeout_s: float, as_json: bool) -> int:

@@ -72,7 +72,9 @@ def weights(training: Training) -> list[torch.Tensor]:
 
 
 def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
-    return all(torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)) for a, b in zip(one, other))
+    return all(
+        torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)) for a, b in zip(one, other, strict=True)
+    )
 
 
 def with_viewer(feed: Feed, training: Training, viewer: Callable[[], None]) -> None:
@@ -135,7 +137,7 @@ def test_to_raise_names_the_step_and_keeps_the_weights(feed: Feed) -> None:
 
 @pytest.mark.parametrize("wrong", ["rollback", "nonsense", Policy(hold_limit_s=-1)])
 def test_what_cannot_be_had_is_refused(feed: Feed, wrong: Any) -> None:
-    with pytest.raises(ValueError, match="tuimon.watch: "):
+    with pytest.raises(ValueError, match=r"tuimon\.watch: "):
         Training(wrong)
 
 
@@ -198,7 +200,7 @@ def test_a_hold_ends_by_itself(feed: Feed) -> None:
 
     with_viewer(feed, training, viewer)
     assert same(weights(training), bare(None))
-    assert "nobody decided" in [e.text for e in feed.events if e.kind == "hold-ended"][0]
+    assert "nobody decided" in next(e.text for e in feed.events if e.kind == "hold-ended")
 
 
 def test_stopping_a_held_training_keeps_the_weights(feed: Feed) -> None:
@@ -231,7 +233,7 @@ def test_a_viewer_arms_it_and_takes_it_along_when_it_leaves(feed: Feed) -> None:
 
     with_viewer(feed, training, viewer)
     assert same(weights(training), bare(None))
-    assert "viewer has left" in [e.text for e in feed.events if e.kind == "hold-ended"][0]
+    assert "viewer has left" in next(e.text for e in feed.events if e.kind == "hold-ended")
     assert {state.command for state in feed.of(CommandState)} == {"ArmHold"}
 
 
