@@ -14,6 +14,7 @@ from tuimon.feed.thinning import HeatFold, SeriesFold
 from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict
 from tuimon.model.autopsy import Autopsy
 from tuimon.model.crash import Crash
+from tuimon.model.findings import MAX_FINDINGS, FindingRecord
 from tuimon.model.records import (
     AnyRecord,
     CommandState,
@@ -81,6 +82,7 @@ class Chronicle:
         self._amp = AmpFold()
         self._crash: Crash | None = None
         self._autopsies: list[Autopsy] = []
+        self._findings: dict[str, FindingRecord] = {}
 
     @property
     def last_step(self) -> int | None:
@@ -144,6 +146,9 @@ class Chronicle:
             case Autopsy():
                 if len(self._autopsies) < MAX_AUTOPSIES:
                     self._autopsies.append(record)
+            case FindingRecord():
+                if record.id in self._findings or len(self._findings) < MAX_FINDINGS:
+                    self._findings[record.id] = record
             case AmpSkip() | AmpCalls() | AmpVerdict():
                 self._amp.add(record)
             case _:
@@ -181,6 +186,7 @@ class Chronicle:
             samples=self._samples.records(),
             crash=self._crash,
             autopsies=list(self._autopsies),
+            findings=list(self._findings.values()),
             amp_skips=list(self._amp.skips),
             amp_calls=self._amp.calls,
             amp_verdict=self._amp.verdict,

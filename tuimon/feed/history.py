@@ -17,6 +17,7 @@ import msgspec
 from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict
 from tuimon.model.autopsy import Autopsy
 from tuimon.model.crash import Crash
+from tuimon.model.findings import FindingRecord
 from tuimon.model.records import (
     NAN,
     NEG_INF,
@@ -149,6 +150,7 @@ class History(msgspec.Struct, frozen=True, array_like=True):
         governor: newest account of the sampling.
         samples: the newest sample of every layer, oldest first, bounded.
         autopsies: oldest first, bounded.
+        findings: the newest of each id, bounded.
         crash, amp_calls, amp_verdict: the newest record of that type.
         amp_skips: updates the GradScaler left out, oldest first, bounded.
     """
@@ -178,6 +180,7 @@ class History(msgspec.Struct, frozen=True, array_like=True):
     amp_calls: AmpCalls | None = None
     amp_verdict: AmpVerdict | None = None
     autopsies: list[Autopsy] = []
+    findings: list[FindingRecord] = []
 
 
 _encoder = msgspec.msgpack.Encoder()

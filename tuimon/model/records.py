@@ -14,6 +14,7 @@ from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict
 from tuimon.model.autopsy import Autopsy
 from tuimon.model.batches import LossFacts, LossSeen, TensorSummary
 from tuimon.model.crash import Crash
+from tuimon.model.findings import FindingRecord
 from tuimon.model.samples import Activations, Governor, Histogram, ParameterSamples
 from tuimon.model.wire import Record as Record
 
@@ -195,7 +196,11 @@ class Facts(Record, frozen=True, array_like=True, tag=6):
 
 
 class Event(Record, frozen=True, array_like=True, tag=7):
-    """Something worth a line in the event log."""
+    """Something worth a line in the event log.
+
+    Attributes:
+        until_s: unix time at which it ends by itself, for a hold; None for what does not last.
+    """
 
     step: int | None
     time_s: float  # unix time
@@ -203,6 +208,7 @@ class Event(Record, frozen=True, array_like=True, tag=7):
     kind: str  # short slug: "pause", "resume", "amp-skip", "dump", "tap-disarmed", …
     text: str
     detail: str = ""
+    until_s: float | None = None
 
 
 class Symptom(Record, frozen=True, array_like=True, tag=8):
@@ -360,4 +366,5 @@ AnyRecord = (
     | AmpSkip
     | AmpCalls
     | AmpVerdict
+    | FindingRecord
 )

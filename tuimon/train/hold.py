@@ -165,7 +165,8 @@ class Hold:
         self.reason = self._finding()
         step = self._observer.roster.next_step()
         text = f"held before update {step:,}; goes on by itself after {limit_s:g} s"
-        session.event("hold", text, severity="critical", detail=self.reason)
+        ends_s = time.time() + limit_s
+        session.event("hold", text, severity="critical", detail=self.reason, until_s=ends_s)
         session.set_state(HELD)
         ended = ""
 

@@ -47,7 +47,7 @@ from tuimon.train.attendant import start_scribe, wants_scribe
 from tuimon.train.boundary import Stop, say
 
 REPEAT_S = 5.0  # how often records that a late reader needs are published again
-CAPABILITIES = ["pause", "step", "clip", "dump", "stop"]
+CAPABILITIES = ["pause", "step", "clip", "dump", "stop", "hold", "skip", "autopsy"]
 
 _current: Session | None = None
 _start_lock = threading.Lock()  # start_session may be called from any user thread
@@ -96,7 +96,15 @@ class Session:
                 self._publish_failed = True
                 say(f"a record could not be published ({type(error).__name__}: {error})")
 
-    def event(self, kind: str, text: str, *, severity: str = "info", detail: str = "") -> None:
+    def event(
+        self,
+        kind: str,
+        text: str,
+        *,
+        severity: str = "info",
+        detail: str = "",
+        until_s: float | None = None,
+    ) -> None:
         """Publish a line for the event log."""
         self.publish(
             Event(
@@ -106,6 +114,7 @@ class Session:
                 kind=kind,
                 text=plain(text),
                 detail=plain(detail),
+                until_s=until_s,
             )
         )
 

@@ -45,6 +45,8 @@ def apply_history(state: RunState, history: History) -> None:
     state.amp.resume(history)
     for autopsy in history.autopsies:
         state.apply(autopsy)
+    for finding in history.findings:
+        state.apply(finding)
     if history.crash is not None:
         state.apply(history.crash)
     for reason, count in history.totals.lost.items():

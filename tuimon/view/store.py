@@ -15,6 +15,7 @@ from tuimon.feed.samples import Samples
 from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict
 from tuimon.model.autopsy import Autopsy
 from tuimon.model.crash import Crash
+from tuimon.model.findings import MAX_FINDINGS, FindingRecord, ranked
 from tuimon.model.records import (
     AnyRecord,
     Batch,
@@ -82,6 +83,8 @@ class RunState:
         self.amp = AmpAccount()
         self._crash: Crash | None = None
         self._autopsies: tuple[Autopsy, ...] = ()
+        self._findings: dict[str, FindingRecord] = {}
+        self._ranked: tuple[FindingRecord, ...] = ()
         self._newest_steps: dict[int, int] = {}
         self._apply: dict[type, Callable[[Any], None]] = {
             Hello: self._on_hello,
@@ -106,6 +109,7 @@ class RunState:
             Histogram: self.samples.add,
             Crash: self._on_crash,
             Autopsy: self._on_autopsy,
+            FindingRecord: self._on_finding,
             AmpSkip: self.amp.see,
             AmpCalls: self.amp.see,
             AmpVerdict: self.amp.see,
@@ -173,6 +177,7 @@ class RunState:
             samples=self.samples,
             crash=self._crash,
             autopsies=self._autopsies,
+            findings=self._ranked,
         )
 
     def sample(self, name: str, step: int, value: float) -> None:
@@ -271,6 +276,11 @@ class RunState:
 
     def _on_autopsy(self, record: Autopsy) -> None:
         self._autopsies = (*self._autopsies, record)[:MAX_AUTOPSIES]
+
+    def _on_finding(self, record: FindingRecord) -> None:
+        if record.id in self._findings or len(self._findings) < MAX_FINDINGS:
+            self._findings[record.id] = record
+            self._ranked = ranked(self._findings.values())
 
     def _on_crash(self, record: Crash) -> None:
         self._crash = record
