@@ -133,11 +133,13 @@ class Track:
     def enter(self) -> None:
         """Before an update: be known, keep up with new parameters, do what viewers asked for."""
         observer = self._observer
-        self.elect()
+        if not self._elected:
+            self.elect()
         self.keep_up()
         update = self.update
         update.begin()
-        self._weights.begin()
+        if self._weights.checked:
+            self._weights.begin()
         if observer.gate.busy:
             update.waited_s = observer.gate.at_gate(self)
             observer.times.cost_s -= update.waited_s  # waiting was asked for; it is not a cost

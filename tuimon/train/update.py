@@ -32,6 +32,7 @@ class Update:
         began_s: when the optimizer began, on `time.perf_counter`.
         optimizer_s: how long it took; None while it has not run.
         scaled: the gradients carried a loss scale when they were measured.
+        is_bad: gradients were measured that are not finite.
         left_out: why the update is not made although the script asked for it; "" when it is.
         has_closure: the script handed over a closure, so that the update is not ours to leave out.
     """
@@ -44,14 +45,10 @@ class Update:
     began_s: float | None = None
     optimizer_s: float | None = None
     scaled: bool = False
+    is_bad: bool = False
     left_out: str = ""
     has_closure: bool = False
     _taken: tuple[Optimizer, Any, list[tuple[torch.Tensor, Any]]] | None = None
-
-    @property
-    def is_bad(self) -> bool:
-        """Whether gradients were measured that are not finite."""
-        return self.measured is not None and self.measured.bad_total > 0
 
     @property
     def ran(self) -> bool:
@@ -60,11 +57,12 @@ class Update:
 
     def begin(self) -> None:
         """Forget the last one."""
-        self.give_back()  # a step that raised has not come to its end
+        if self._taken is not None:  # a step that raised has not come to its end
+            self.give_back()
         self.plan = self.measured = self.left = self.began_s = self.optimizer_s = None
         self.calls = []
         self.waited_s = 0.0
-        self.scaled = self.has_closure = False
+        self.scaled = self.has_closure = self.is_bad = False
         self.left_out = ""
 
     def take_away(self, optimizer: Optimizer) -> None:
@@ -93,6 +91,7 @@ class Update:
     def take(self, measured: Measured) -> None:
         """Keep a measurement; what an earlier one of the same closure saw stays visible."""
         earlier, self.measured = self.measured, measured
+        self.is_bad = self.is_bad or measured.bad_total > 0
         if earlier is None or earlier.flags is None or not earlier.bad_total:
             return
         bad: Flags = earlier.flags & np.uint8(NON_FINITE)

@@ -151,7 +151,8 @@ class LossTap:
                 self._scaled.clear()
                 return None
         else:
-            self._note_node(tensor)
+            if self._observer.roster.loss_node is None:
+                self._note_node(tensor)
             value, late = _read(tensor)
         if late is not None:
             self._observer.losses.pending += (late,)
@@ -165,6 +166,8 @@ class LossTap:
 
 def _graphs(tensors: Any) -> list[torch.Tensor]:
     """The tensors whose graphs a backward call is about to walk."""
+    if type(tensors) is torch.Tensor:
+        return [tensors]
     listed = tensors if isinstance(tensors, list | tuple) else [tensors]
     return [each for each in listed if isinstance(each, torch.Tensor)]
 
