@@ -51,6 +51,7 @@ def show(wanted: str | None, *, headless: bool, report: str | None) -> int:
         UsageError: no such scenario, or no torch to train with.
     """
     from tuimon.cli import starting, viewing
+    from tuimon.train.policy import Policy
 
     known, default = scenarios()
     name = wanted or default
@@ -64,7 +65,10 @@ def show(wanted: str | None, *, headless: bool, report: str | None) -> int:
     click.echo(f"tuimon: {plain(known[name].about)} {plain(known[name].hint)}", err=True)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
-    process, info = starting.start_in_background(argv, name=run_name, report=report)
+    # Somebody is there to decide: the first bad update is waited before.
+    process, info = starting.start_in_background(
+        argv, name=run_name, report=report, policy=Policy("hold")
+    )
     try:
         return viewing.view(info)
     finally:
