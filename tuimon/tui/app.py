@@ -18,11 +18,10 @@ from tuimon.model.commands import AnyCommand, SetClip, SetMaxNorm
 from tuimon.tui.actions import LISTS, bindings, hints, kind_of
 from tuimon.tui.bridge import Bridge, Clock, RunSession
 from tuimon.tui.celldiff import ChangedCells, ScreenMemory
-from tuimon.tui.choices import CHOICES, focusable, settle_focus, show_first_bad
+from tuimon.tui.choices import CHOICES, focusable, follow, settle_focus
 from tuimon.tui.copying import copied, write_file
 from tuimon.tui.dialogs import FilterDialog, HelpDialog, QuestionDialog
 from tuimon.tui.driver import SafeDriver
-from tuimon.tui.event_log import stand_on_hold
 from tuimon.tui.filtering import filter_line
 from tuimon.tui.pane import Pane
 from tuimon.tui.panels.registry import make_panel
@@ -76,7 +75,6 @@ class TuimonApp(App[None]):
         self.panes: dict[str, Pane] = {}
         self._has_focus = True
         self._drawn_s = float("-inf")
-        self._alerted: object = None
         self._memory = ScreenMemory()
         for key, action in bindings(readonly=self.options.readonly):
             self.bind(key, f"do('{action.id}')", description=action.description)
@@ -140,10 +138,7 @@ class TuimonApp(App[None]):
         scene.frame = frame
         if frame.clip.mode == "on" and frame.clip.max_norm is not None:
             scene.max_norm_known = True
-        if frame.alert is not None and frame.alert != self._alerted and show_first_bad(scene):
-            self._alerted = frame.alert
-        if len(self.screen_stack) < 2:  # a dialog keeps what it was opened on
-            stand_on_hold(scene)
+        follow(scene, is_free=len(self.screen_stack) < 2)  # a dialog keeps what it is about
 
     def draw(self, size: Size | None = None) -> None:
         """Place the panels and let each draw what changed; later, while the terminal is busy."""

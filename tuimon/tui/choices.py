@@ -18,7 +18,7 @@ from tuimon.tui.actions import (
     kind_of,
 )
 from tuimon.tui.chart import history_of
-from tuimon.tui.event_log import open_newest, select, select_bad
+from tuimon.tui.event_log import open_newest, select, select_bad, stand_on_hold
 from tuimon.tui.panels.header import visible_alert
 from tuimon.tui.scene import AMP, CHARTS, EVENTS, LAYERS, OVERVIEW, Scene
 from tuimon.tui.screens import CHART_PREFIX, Box, chart_names
@@ -307,6 +307,15 @@ def _only_bad(scene: Scene, boxes: list[Box]) -> None:
 
 def _absolute(scene: Scene, boxes: list[Box]) -> None:
     scene.heat.absolute = not scene.heat.absolute
+
+
+def follow(scene: Scene, *, is_free: bool) -> None:
+    """What a new incident brings into sight by itself; a hold only where nothing is open."""
+    alert = scene.frame.alert
+    if alert is not None and alert != scene.heat.alerted and show_first_bad(scene):
+        scene.heat.alerted = alert
+    if is_free:
+        stand_on_hold(scene)
 
 
 def show_first_bad(scene: Scene) -> bool:

@@ -61,6 +61,7 @@ class HeatDesk:
     tree: LayerTree = field(default_factory=LayerTree)
     cursor: int = 0
     top: int = 0
+    alerted: object = None  # the incident whose first bad layer was brought into sight
     touched: bool = False  # the person has moved the cursor: do not move it for them
     bucket: int = 1  # steps per column
     end: int | None = None  # None follows the newest step, in jumps

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuimon.feed.chronicle import MAX_AUTOPSIES, MAX_LR_GROUPS, MAX_SERIES, MEASURED, logged_name
+from tuimon.feed.chronicle import MAX_LR_GROUPS, MAX_SERIES, MEASURED, logged_name
 from tuimon.feed.samples import Samples
 from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict
 from tuimon.model.autopsy import Autopsy
 from tuimon.model.crash import Crash
-from tuimon.model.findings import MAX_FINDINGS, FindingRecord, ranked
+from tuimon.model.findings import FindingRecord
 from tuimon.model.records import (
     AnyRecord,
     Batch,
@@ -44,6 +44,7 @@ from tuimon.view.layer_history import PRIMARY, LayerHistory
 from tuimon.view.ledger import Ledger
 from tuimon.view.log import Log
 from tuimon.view.pace import Pace
+from tuimon.view.scenes import Scenes
 from tuimon.view.series import Series
 
 MAX_DEVICES = 64
@@ -81,10 +82,7 @@ class RunState:
         self._facts: Facts | None = None
         self._batch: Batch | None = None
         self.amp = AmpAccount()
-        self._crash: Crash | None = None
-        self._autopsies: tuple[Autopsy, ...] = ()
-        self._findings: dict[str, FindingRecord] = {}
-        self._ranked: tuple[FindingRecord, ...] = ()
+        self.scenes = Scenes()
         self._newest_steps: dict[int, int] = {}
         self._apply: dict[type, Callable[[Any], None]] = {
             Hello: self._on_hello,
@@ -107,9 +105,9 @@ class RunState:
             ParameterSamples: self.samples.add,
             Activations: self.samples.add,
             Histogram: self.samples.add,
-            Crash: self._on_crash,
-            Autopsy: self._on_autopsy,
-            FindingRecord: self._on_finding,
+            Crash: self.scenes.add,
+            Autopsy: self.scenes.add,
+            FindingRecord: self.scenes.add,
             AmpSkip: self.amp.see,
             AmpCalls: self.amp.see,
             AmpVerdict: self.amp.see,
@@ -175,9 +173,9 @@ class RunState:
             batch=self._batch,
             output=self.log.output,
             samples=self.samples,
-            crash=self._crash,
-            autopsies=self._autopsies,
-            findings=self._ranked,
+            crash=self.scenes.crash,
+            autopsies=self.scenes.autopsies,
+            findings=self.scenes.findings,
         )
 
     def sample(self, name: str, step: int, value: float) -> None:
@@ -273,17 +271,6 @@ class RunState:
 
     def _on_ring_lost(self, record: RingLost) -> None:
         self.count_lost(plain(record.reason, 60), record.count)
-
-    def _on_autopsy(self, record: Autopsy) -> None:
-        self._autopsies = (*self._autopsies, record)[:MAX_AUTOPSIES]
-
-    def _on_finding(self, record: FindingRecord) -> None:
-        if record.id in self._findings or len(self._findings) < MAX_FINDINGS:
-            self._findings[record.id] = record
-            self._ranked = ranked(self._findings.values())
-
-    def _on_crash(self, record: Crash) -> None:
-        self._crash = record
 
     def _resume_at(self, record: Step) -> None:
         """The run was taken up again from an earlier step: what came after it is no more."""
