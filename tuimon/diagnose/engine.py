@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from tuimon.diagnose.amp import AmpLedger
 from tuimon.diagnose.autopsies import MAX_AUTOPSIES, in_order
 from tuimon.diagnose.batches import BatchRemarks
+from tuimon.diagnose.circumstances import Circumstances
 from tuimon.diagnose.crashes import CrashScene
 from tuimon.diagnose.detectors import default_detectors
 from tuimon.diagnose.evidence import Evidence, Rule
@@ -48,6 +49,7 @@ class Engine:
         self.findings: list[Finding] = []
         self.suppressed = 0
         self._autopsies: list[Autopsy] = []
+        self._circumstances = Circumstances()
         self._batches = BatchRemarks()
 
     def see(self, record: AnyRecord) -> list[Symptom]:
@@ -55,6 +57,7 @@ class Engine:
         if isinstance(record, Facts):
             self._facts = record
         self.scene.see(record)
+        self._circumstances.see(record)
         if isinstance(record, Autopsy) and len(self._autopsies) < MAX_AUTOPSIES:
             self._autopsies.append(record)
             self._conclude()
@@ -76,7 +79,9 @@ class Engine:
 
     def close(self) -> list[Symptom]:
         """The run has ended: the symptoms that waited for more."""
-        return self._keep([s for detector in self._detectors for s in detector.close()])
+        found = self._keep([s for detector in self._detectors for s in detector.close()])
+        self._conclude()  # what the run was like is known only now
+        return found
 
     def unrecovered(self) -> set[str]:
         """Kinds of critical incidents that nothing healthy has followed."""
@@ -92,7 +97,13 @@ class Engine:
         return kept
 
     def _conclude(self) -> None:
-        evidence = Evidence(tuple(self.symptoms), self._facts, self.amp.verdict, self.autopsies)
+        evidence = Evidence(
+            tuple(self.symptoms),
+            self._facts,
+            self.amp.verdict,
+            self.autopsies,
+            self._circumstances,
+        )
         findings: dict[str, Finding] = {}
         for rule in self._rules:
             for finding in rule.conclude(evidence):

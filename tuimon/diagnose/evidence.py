@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tuimon.diagnose.circumstances import Circumstances
 from tuimon.diagnose.findings import Finding
 from tuimon.model.autopsy import Autopsy
 from tuimon.model.records import Facts, Symptom
@@ -19,6 +20,7 @@ class Evidence:
     facts: Facts | None
     amp_verdict: str
     autopsies: Sequence[Autopsy] = ()
+    circumstances: Circumstances | None = None
 
 
 class Rule(Protocol):

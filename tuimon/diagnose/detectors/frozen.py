@@ -103,7 +103,9 @@ class FrozenParameters(CourseDetector):
                 f"no trained parameter has had a gradient at the last {row} updates although "
                 f"backward ran: they are cleared, or never made, before the optimizer steps"
             )
-            yield from self._say("none", update.step - row + 1, "warning", detail, {"row": row})
+            yield from self._say(
+                "none", update.step - row + 1, "warning", detail, {"missing_row": row}
+            )
 
     def _zero(self, update: Update, is_so: bool) -> Iterator[Symptom]:
         start, loss = self.course.start, update.loss
@@ -113,7 +115,9 @@ class FrozenParameters(CourseDetector):
                 f"every gradient has been exactly zero at the last {row} updates while the loss "
                 f"is {number(update.loss or 0.0)}"
             )
-            yield from self._say("zero", update.step - row + 1, "warning", detail, {"row": row})
+            yield from self._say(
+                "zero", update.step - row + 1, "warning", detail, {"zero_row": row}
+            )
 
     def _rate(self, update: Update) -> Iterator[Symptom]:
         known = bool(update.lrs) and all(rate is not None for rate in update.lrs)
@@ -123,7 +127,7 @@ class FrozenParameters(CourseDetector):
         # A schedule that has come to its end leaves what was learned.
         severity = "info" if self.course.others or self.course.has_improved else "warning"
         detail = f"the learning rate has been exactly 0 for {row} updates: no weight changes"
-        yield from self._say("rate", update.step - row + 1, severity, detail, {"row": row})
+        yield from self._say("rate", update.step - row + 1, severity, detail, {"rate_row": row})
 
     def _starved(self, update: Update) -> Iterator[Symptom]:
         table, trained, never = self.course.table, self._trained, self._never

@@ -6,8 +6,27 @@ A rule reads `Evidence` and answers with findings; it keeps no state and may abs
 from __future__ import annotations
 
 from tuimon.diagnose.evidence import Rule
+from tuimon.diagnose.rules.crashing import Crashing
 from tuimon.diagnose.rules.derivatives import Derivatives
+from tuimon.diagnose.rules.growing import Growing
 from tuimon.diagnose.rules.leaves import Leaves, Updates
 from tuimon.diagnose.rules.operations import Operations
+from tuimon.diagnose.rules.scaling import NormalisationState, ScalerCollapse, ScalerOrder
+from tuimon.diagnose.rules.spiking import Spiking
+from tuimon.diagnose.rules.stalling import Blocked, Frozen, Plateau
 
-RULES: tuple[Rule, ...] = (Operations(), Derivatives(), Leaves(), Updates())
+RULES: tuple[Rule, ...] = (
+    Operations(),
+    Derivatives(),
+    Leaves(),
+    Updates(),
+    Crashing(),
+    Growing(),
+    Frozen(),
+    Blocked(),
+    Plateau(),
+    Spiking(),
+    ScalerOrder(),
+    ScalerCollapse(),
+    NormalisationState(),
+)

@@ -53,6 +53,36 @@ def from_autopsy(
     )
 
 
+def from_symptom(
+    cause: str,
+    symptom: Symptom,
+    confidence: float,
+    evidence: Iterable[str],
+    *,
+    module: str | None = None,
+    param: str | None = None,
+) -> Finding:
+    """A finding that rests on a symptom and the run's circumstances rather than on one operation.
+
+    Args:
+        confidence: 0 … 1.
+        evidence: sentences with the figures that carry the cause.
+        module: path of the module concerned.
+        param: the parameter or buffer concerned.
+    """
+    explained = EXPLAINED[cause]
+    return Finding(
+        cause=cause,
+        severity=symptom.severity,
+        confidence=confidence,
+        status="consistent",
+        step=symptom.step,
+        where=Where(module=module, param=param, rank=symptom.rank),
+        evidence=[*evidence, symptom.detail],
+        remedy=Remedy(text=explained.remedy, code=explained.code),
+    )
+
+
 def severity_of(autopsy: Autopsy, symptoms: Sequence[Symptom]) -> str:
     """As severe as the worst that the examined step showed; a warning where nothing is known."""
     seen = [s.severity for s in symptoms if s.step is not None and s.step == autopsy.step]

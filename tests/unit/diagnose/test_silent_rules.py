@@ -1,0 +1,179 @@
+"""Causes of trainings that grow, stall or spike: circumstances decide between the same symptoms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tuimon.diagnose.circumstances import Circumstances
+from tuimon.diagnose.evidence import Evidence
+from tuimon.diagnose.rules import RULES
+from tuimon.model.amp import AmpCalls
+from tuimon.model.batches import LossFacts, LossSeen, TensorSummary
+from tuimon.model.crash import Crash
+from tuimon.model.records import Batch, Facts, LayerTable, Step, Symptom
+from tuimon.model.samples import Activation, Activations
+
+
+def symptom(kind: str, severity: str = "warning", step: int = 0, **figures: float) -> Symptom:
+    return Symptom(kind, step, 0, severity, f"{kind} seen", figures)
+
+
+def tensor(low: float, high: float, std: float, shape: tuple[int, ...] = (32, 8)) -> TensorSummary:
+    mean = (low + high) / 2
+    return TensorSummary(
+        "0", [*shape], "float32", looked_at=256, low=low, high=high, mean=mean, std=std
+    )
+
+
+def lost(reduction: str = "mean", above: tuple[str, ...] = (), op: str = "MseLossBackward0"):
+    facts = LossFacts(op, reduction, above=[*above])
+    return LossSeen(facts, tensor(-1, 1, 1), tensor(-1, 1, 1))
+
+
+def run(
+    *records: object, norms: tuple[float, ...] = (1.0,), rates: tuple[float, ...] = (0.1,)
+) -> Circumstances:
+    found = Circumstances()
+    for step, norm in enumerate(norms):
+        rate = rates[min(step, len(rates) - 1)]
+        stored = np.full(2, norm, "<f4").tobytes()
+        found.see(Step(step, 0, loss=1.0, grad_norm=norm, lrs=[rate], norms=stored))
+    for record in records:
+        found.see(record)
+    return found
+
+
+def batch(*inputs: TensorSummary, losses: tuple[LossSeen, ...] = ()) -> Batch:
+    return Batch(0, 0, inputs=[*inputs], losses=[*losses])
+
+
+def active(kind: str, dtype: str = "float32", calls: int = 1) -> Activations:
+    return Activations(0, [Activation("body", calls, 64, dtype=dtype, kind=kind)])
+
+
+def causes(
+    circumstances: Circumstances, *symptoms: Symptom, optimizer: str = "SGD", amp: str = "none"
+) -> list[str]:
+    facts = Facts(optimizers=[optimizer], scaler=None)
+    evidence = Evidence([*symptoms], facts, amp, (), circumstances)
+    found = [finding for rule in RULES for finding in rule.conclude(evidence)]
+    return [f.cause for f in sorted(found, key=lambda f: f.confidence, reverse=True)]
+
+
+GROWING = symptom("explosion", "critical", 4)
+
+
+def test_growth_alone_is_the_learning_rate():
+    assert causes(run(batch(tensor(-3, 3, 1.0))), GROWING) == ["lr-too-high"]
+
+
+def test_growth_on_raw_inputs_is_their_scale():
+    assert causes(run(batch(tensor(-1024, 1024, 590.0))), GROWING)[0] == "data-scale"
+    assert causes(run(batch(tensor(0, 255, 70.0))), GROWING)[0] == "data-scale"
+
+
+def test_growth_of_a_summed_loss_is_the_sum():
+    circumstances = run(batch(tensor(-3, 3, 1.0), losses=(lost("sum"),)))
+    assert causes(circumstances, GROWING)[0] == "loss-scaling"
+    assert causes(run(batch(tensor(-3, 3, 1.0), losses=(lost("mean"),))), GROWING) == [
+        "lr-too-high"
+    ]
+
+
+def test_a_leap_in_a_recurrent_model_is_its_product_over_time():
+    leap = (1.0, 2.0, 3e6)
+    assert causes(run(active("LSTM"), norms=leap), GROWING)[0] == "grad-explode"
+    assert causes(run(active("Cell", calls=50), norms=leap), GROWING)[0] == "grad-explode"
+    assert causes(run(active("Linear"), norms=leap), GROWING) == ["lr-too-high"]
+    assert causes(run(active("LSTM"), norms=(1.0, 3.0, 9.0)), GROWING) == ["lr-too-high"]
+
+
+def test_what_is_only_a_remark_accuses_nobody():
+    for kind in ("explosion", "plateau", "frozen-parameters", "spike", "dead-units"):
+        assert causes(run(), symptom(kind, "info", chance=1.0, rate_row=9.0)) == []
+
+
+FROZEN = [
+    ("lr-schedule", {"rate_row": 20.0}, ()),
+    ("zero-grad", {"missing_row": 10.0}, ()),
+    ("params-stuck", {"share": 0.75}, ()),
+    ("fp16-underflow", {"zero_row": 20.0}, (active("Linear", "float16"),)),
+    ("bf16-stall", {"changed_frac": 0.1}, (LayerTable(1, ["w"], [[4]], ["bfloat16"]),)),
+]
+
+
+@pytest.mark.parametrize(("cause", "figures", "records"), FROZEN)
+def test_what_stands_still_names_why(cause, figures, records):
+    assert causes(run(*records), symptom("frozen-parameters", **figures)) == [cause]
+
+
+def test_zero_gradients_in_single_precision_are_not_underflow():
+    assert causes(run(active("Linear")), symptom("frozen-parameters", zero_row=20.0)) == []
+
+
+PLATEAU = symptom("plateau", chance=2.3)
+
+
+def test_a_plateau_names_the_misuse_of_the_loss():
+    spread = LossSeen(LossFacts("MseLossBackward0"), tensor(-1, 1, 1), spread=[[32, 1], [32]])
+    assert causes(run(batch(losses=(spread,))), PLATEAU) == ["loss-api"]
+    twice = lost(above=("LogSoftmaxBackward0", "SoftmaxBackward0"), op="NllLossBackward0")
+    assert causes(run(batch(losses=(twice,))), PLATEAU) == ["loss-api"]
+
+
+def test_a_plateau_with_live_gradients_points_at_the_labels():
+    once = lost(above=("LogSoftmaxBackward0", "AddmmBackward0"), op="NllLossBackward0")
+    assert causes(run(batch(losses=(once,))), PLATEAU) == ["label-semantics"]
+
+
+def test_a_plateau_that_something_explains_does_not():
+    fading = symptom("vanishing-gradient")
+    assert causes(run(active("Sigmoid")), PLATEAU, fading) == ["grad-vanish"]
+    order = AmpCalls(clipped_scaled=9, first={"clipped_scaled": 0})
+    assert causes(run(order), PLATEAU) == ["amp-order"]
+
+
+def test_a_wrong_order_that_hurts_nobody_is_no_finding():
+    assert causes(run(AmpCalls(clipped_scaled=9))) == []
+
+
+def test_fading_under_adam_without_warm_up_is_the_schedule():
+    fading = symptom("vanishing-gradient")
+    net = active("LayerNorm")
+    assert causes(run(net), fading, optimizer="Adam")[0] == "lr-schedule"
+    warming = run(net, norms=(1.0,) * 4, rates=(0.01, 0.02, 0.04, 0.1))
+    assert causes(warming, fading, optimizer="Adam") == ["grad-vanish"]
+    assert causes(run(net), fading, optimizer="SGD") == ["grad-vanish"]
+
+
+def test_spikes_that_build_up_are_the_optimizer_and_sudden_ones_the_data():
+    building, sudden = symptom("spike", spikes=3.0), symptom("spike", steps=12.0)
+    assert causes(run(), building, optimizer="Adam") == ["opt-dynamics"]
+    assert causes(run(), building) == ["lr-too-high"]
+    assert causes(run(), sudden) == ["data-outlier"]
+
+
+def test_buffers_lost_alone_are_the_normalisation():
+    buffer = symptom("non-finite-buffer")
+    assert causes(run(), buffer) == ["norm-state"]
+    assert causes(run(), buffer, symptom("non-finite-parameter", "critical")) == []
+
+
+CRASHES = [
+    ("label-range", "IndexError", "Target 6 is out of bounds.", {}),
+    ("norm-state", "ValueError", "Expected more than 1 value per channel when training", {}),
+    ("amp-order", "ValueError", "Attempting to unscale FP16 gradients.", {}),
+    ("out-of-memory", "OutOfMemoryError", "CUDA out of memory.", {"out_of_memory": True}),
+    ("label-range", "IndexError", "index out of range in self", {"op": "aten::embedding"}),
+]
+
+
+@pytest.mark.parametrize(("cause", "kind", "message", "rest"), CRASHES)
+def test_a_crash_is_named_by_what_it_says(cause, kind, message, rest):
+    crash = Crash(3, 0, kind=kind, message=message, **rest)
+    assert causes(run(crash)) == [cause]
+
+
+def test_a_crash_of_the_script_itself_accuses_nothing():
+    assert causes(run(Crash(3, 0, kind="KeyError", message="'lr'"))) == []

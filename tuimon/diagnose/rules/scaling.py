@@ -1,0 +1,72 @@
+"""Causes around mixed precision and the state of normalisation layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuimon.diagnose.evidence import Evidence
+from tuimon.diagnose.findings import Finding
+from tuimon.diagnose.rules.concluding import from_symptom
+from tuimon.model.records import Symptom
+
+COLLAPSING = "collapsing"
+_SAYINGS = {
+    "clipped_scaled": ("amp-order", 0.95, "gradients were clipped while they carried the scale"),
+    "direct_steps": ("amp-order", 0.9, "optimizer.step() was called past the GradScaler"),
+    "unscaled_steps": ("amp-order", 0.85, "scaler.step() was called for a loss without scale"),
+    "backward_after_unscale": (
+        "amp-order",
+        0.85,
+        "scaled gradients were added to gradients that unscale_ had already divided",
+    ),
+}
+
+
+class ScalerOrder:
+    """Calls around a GradScaler in an order that changes the update.
+
+    A finding needs a training that suffers from it: under Adam a wrong scale cancels out.
+    """
+
+    def conclude(self, evidence: Evidence) -> Iterator[Finding]:
+        run = evidence.circumstances
+        calls = run.calls if run else None
+        symptom = _suffering(evidence)
+        if calls is None or symptom is None:
+            return
+        for name, (cause, confidence, reason) in _SAYINGS.items():
+            count = getattr(calls, name)
+            if count:
+                times = f"{reason}: {count:,} times, first at step {calls.first.get(name, 0)}"
+                yield from_symptom(cause, symptom, confidence, [times])
+
+
+class ScalerCollapse:
+    """A loss scale that never fits."""
+
+    def conclude(self, evidence: Evidence) -> Iterator[Finding]:
+        if evidence.amp_verdict != COLLAPSING:
+            return
+        symptom = next((s for s in evidence.symptoms if s.kind == "loss-scale-collapse"), None)
+        if symptom is not None:
+            named = any(autopsy.first is not None for autopsy in evidence.autopsies)
+            yield from_symptom("scaler-collapse", symptom, 0.6 if named else 0.85, [])
+
+
+class NormalisationState:
+    """Running statistics that are lost while the weights are sound."""
+
+    def conclude(self, evidence: Evidence) -> Iterator[Finding]:
+        lost = next((s for s in evidence.symptoms if s.kind == "non-finite-buffer"), None)
+        poisoned = any(
+            s.kind == "non-finite-parameter" and s.severity == "critical" for s in evidence.symptoms
+        )
+        if lost is not None and not poisoned:
+            reason = "weights are finite: training hides it, evaluation does not"
+            yield from_symptom("norm-state", lost, 0.97, [reason])
+
+
+def _suffering(evidence: Evidence) -> Symptom | None:
+    kinds = ("plateau", "slow-progress", "frozen-parameters", "explosion", "loss-scale-collapse")
+    found = [s for s in evidence.symptoms if s.kind in kinds and s.severity != "info"]
+    return found[0] if found else None

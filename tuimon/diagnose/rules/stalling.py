@@ -1,0 +1,164 @@
+"""Causes of a training that learns nothing although every number is finite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuimon.diagnose.circumstances import Circumstances
+from tuimon.diagnose.evidence import Evidence
+from tuimon.diagnose.findings import Finding
+from tuimon.diagnose.rules.concluding import from_symptom
+from tuimon.model.records import Symptom
+from tuimon.model.units import number
+
+_ADAPTIVE = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Lion", "Adafactor")
+_SATURATING = ("Sigmoid", "Tanh", "Hardsigmoid", "Softsign")
+_STALLS = ("plateau", "slow-progress", "frozen-parameters", "vanishing-gradient", "dead-units")
+
+
+class Frozen:
+    """Weights that stand still: no gradient, a gradient of zero, a rate of zero, lost rounding."""
+
+    def conclude(self, evidence: Evidence) -> Iterator[Finding]:
+        run = evidence.circumstances
+        if run is None:
+            return
+        for symptom in evidence.symptoms:
+            if symptom.kind != "frozen-parameters" or symptom.severity == "info":
+                continue
+            figures = symptom.figures
+            if "rate_row" in figures:
+                yield from self._rate(run, symptom)
+            elif "missing_row" in figures:
+                yield from_symptom("zero-grad", symptom, 0.93, ["backward ran before every update"])
+            elif "zero_row" in figures:
+                yield from self._zero(run, evidence, symptom)
+            elif "share" in figures and not _has(evidence, "missing_row"):
+                yield from_symptom("params-stuck", symptom, 0.93, [])
+            elif "changed_frac" in figures:
+                yield from self._rounded(run, symptom)
+
+    def _rate(self, run: Circumstances, symptom: Symptom) -> Iterator[Finding]:
+        rates = ", ".join(number(rate) for rate in run.rates[:4])
+        reason = f"learning rates of the first updates: {rates}; highest {number(run.top_rate)}"
+        yield from_symptom("lr-schedule", symptom, 0.95, [reason])
+
+    def _zero(self, run: Circumstances, evidence: Evidence, symptom: Symptom) -> Iterator[Finding]:
+        if any(s.kind in ("dead-units", "saturated-output") for s in evidence.symptoms):
+            return  # what lets nothing through is named by its own rule
+        scaler = evidence.facts.scaler if evidence.facts else None
+        if run.is_half and scaler is None:
+            reason = "modules compute in float16 and there is no GradScaler"
+            yield from_symptom("fp16-underflow", symptom, 0.93, [reason])
+        elif run.is_half:
+            reason = "modules compute in float16, and the loss scale is too small"
+            yield from_symptom("fp16-underflow", symptom, 0.7, [reason])
+
+    def _rounded(self, run: Circumstances, symptom: Symptom) -> Iterator[Finding]:
+        dtypes = set(run.table.dtypes) if run.table else set()
+        if "bfloat16" in dtypes:
+            yield from_symptom("bf16-stall", symptom, 0.95, ["weights are stored in bfloat16"])
+        elif "float16" in dtypes:
+            reason = "weights are stored in float16, whose resolution swallows the updates"
+            yield from_symptom("bf16-stall", symptom, 0.7, [reason])
+
+
+class Blocked:
+    """Gradients that fade or end on their way back."""
+
+    def conclude(self, evidence: Evidence) -> Iterator[Finding]:
+        run = evidence.circumstances
+        if run is None:
+            return
+        for symptom in evidence.symptoms:
+            if symptom.severity == "info":
+                continue
+            if symptom.kind == "dead-units":
+                yield from_symptom("dead-relu", symptom, 0.93, _after_explosion(evidence))
+                if any(s.kind == "explosion" for s in evidence.symptoms):
+                    yield from_symptom("lr-too-high", symptom, 0.7, _after_explosion(evidence))
+            elif symptom.kind == "vanishing-gradient":
+                yield from self._fading(run, evidence, symptom)
+            elif symptom.kind == "saturated-output":
+                reason = f"the learning rate is {number(run.top_rate)}"
+                yield from_symptom("lr-too-high", symptom, 0.7, [reason])
+
+    def _fading(
+        self, run: Circumstances, evidence: Evidence, symptom: Symptom
+    ) -> Iterator[Finding]:
+        normalised = any("Norm" in kind for kind in run.kinds)
+        saturating = [kind for kind in run.kinds if kind in _SATURATING]
+        if normalised and not saturating and is_adaptive(evidence) and not run.warms_up:
+            rates = number(run.rates[0]) if run.rates else "unknown"
+            reason = (
+                f"a deep net with normalisation under an adaptive optimizer that starts at its "
+                f"full learning rate of {rates}: there is no warm-up"
+            )
+            yield from_symptom("lr-schedule", symptom, 0.85, [reason])
+            yield from_symptom("lr-too-high", symptom, 0.6, [reason])
+            yield from_symptom("grad-vanish", symptom, 0.5, [])
+            return
+        reasons = [f"activations of kind {saturating[0]}"] if saturating else []
+        yield from_symptom("grad-vanish", symptom, 0.93 if saturating else 0.8, reasons)
+
+
+class Plateau:
+    """A loss at the level of guessing while gradients, rates and outputs look healthy."""
+
+    def conclude(self, evidence: Evidence) -> Iterator[Finding]:
+        run = evidence.circumstances
+        plateaus = [
+            s
+            for s in evidence.symptoms
+            if s.kind in ("plateau", "slow-progress") and s.severity != "info"
+        ]
+        if run is None or not plateaus:
+            return
+        symptom = plateaus[0]
+        if run.spread:
+            shapes = " against ".join(str(tuple(shape)) for shape in run.spread)
+            reason = f"the loss was given {shapes} and spread both to one larger shape"
+            yield from_symptom("loss-api", symptom, 0.96, [reason])
+            return
+        if twice := _softmax_twice(run):
+            yield from_symptom("loss-api", symptom, 0.94, [twice])
+            return
+        if any(s.kind in _STALLS[2:] and s.severity != "info" for s in evidence.symptoms):
+            return  # what stands still explains the plateau
+        if run.calls is not None and run.calls.clipped_scaled:
+            return  # so does a wrong order of calls
+        if "chance" in symptom.figures and symptom.kind == "plateau":
+            norms = [n for n in run.grad_norms if n > 0]
+            reason = (
+                f"gradients are alive (norm {number(norms[-1]) if norms else '0'}) and the "
+                f"learning rate is {number(run.last_rate)}, yet nothing is learned"
+            )
+            yield from_symptom("label-semantics", symptom, 0.75, [reason])
+
+
+def _has(evidence: Evidence, figure: str) -> bool:
+    return any(figure in s.figures for s in evidence.symptoms if s.severity != "info")
+
+
+def is_adaptive(evidence: Evidence) -> bool:
+    """Whether the primary optimizer's update does not depend on the gradient's scale."""
+    optimizers = evidence.facts.optimizers if evidence.facts else []
+    return bool(optimizers) and optimizers[0] in _ADAPTIVE
+
+
+def _after_explosion(evidence: Evidence) -> list[str]:
+    found = next((s for s in evidence.symptoms if s.kind == "explosion"), None)
+    return [f"it followed an explosion: {found.detail}"] if found else []
+
+
+def _softmax_twice(run: Circumstances) -> str:
+    """Probabilities given to a loss that takes a softmax of its own."""
+    for seen in run.seen:
+        above = [name.removesuffix("0").removesuffix("Backward") for name in seen.facts.above]
+        softmaxes = [name for name in above if name in ("Softmax", "LogSoftmax", "Sigmoid")]
+        if above[:1] == ["LogSoftmax"] and len(softmaxes) > 1:
+            return f"the predictions went through {softmaxes[1]} before the loss took its softmax"
+        bce = seen.facts.op.startswith("BinaryCrossEntropyWithLogits")
+        if bce and above[:1] and above[0] in ("Sigmoid", "Softmax"):
+            return f"the predictions went through {above[0]} before the loss took its sigmoid"
+    return ""
