@@ -57,13 +57,14 @@ class Times:
     forward_s: float | None = None
     backward_s: float | None = None
     cost_s: float = 0.0
+    step_s: float | None = None
     examined_s: float = 0.0  # autopsies; no part of the step
     fetched_s: float | None = None  # data waits not yet followed by a training forward
     forward_began_s: float | None = None
 
     def reset(self) -> None:
         """A new update; waits for data that no forward followed stay."""
-        self.data_s = self.forward_s = self.backward_s = self.forward_began_s = None
+        self.step_s = self.data_s = self.forward_s = self.backward_s = self.forward_began_s = None
         self.cost_s = self.examined_s = 0.0
 
 

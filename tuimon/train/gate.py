@@ -161,10 +161,9 @@ class Gate:
         self._steps_left = 0
         if self.hold.release(request, "paused"):
             return
+        self.applied(request, "paused" if was else "running", "paused")
         if was:
-            self.applied(request, "paused", "paused")
             return
-        self.applied(request, "running", "paused")
         self._event("pause", f"paused before update {self._observer.roster.next_step()}", request)
 
     def _resume(self, request: commands.Request) -> None:
@@ -217,14 +216,7 @@ class Gate:
         self._event("clip", f"max_norm {old} → {bound:g} from update {step} on", request)
 
     def _dump(self, request: commands.Request, command: commands.Dump, track: Track) -> None:
-        from tuimon.train.dump import write_dump
-
-        outcome = write_dump(
-            command.directory,
-            self._observer.roster.dump_tensors(command.layers),
-            step=self._observer.roster.next_step(),
-            note=self._observer.gradient_note(track),
-        )
+        outcome = self._observer.dump(command.directory, command.layers, track)
         if outcome.reason:
             self.refuse(request, outcome.reason)
             self._event("dump-failed", f"dump: {outcome.reason}", request, severity="warning")

@@ -56,6 +56,12 @@ class Monitor:
         """Whether this monitor has ended, or never began."""
         return self._closed
 
+    def under(self, policy: Policy | None) -> Monitor:
+        """Follow this policy from now on, if one is given."""
+        if self._observer is not None and policy is not None:
+            self._observer.examiner.adopt(policy)
+        return self
+
     def log(self, **scalars: Any) -> None:
         """Publish numbers of your own, by step; a key may hold slashes (`**{"train/acc": x}`).
 
@@ -184,24 +190,22 @@ def watch(
         name: of the run, when this call makes it.
         policy: what to do about an update whose gradients are not finite: "continue" (the
             default), "hold", "skip" or "raise", or a `tuimon.Policy` with more to say.
-        guard: must be "off" so far.
+        guard, snapshot_every: must be "off" and 0 so far.
         budget_frac: share of step time that sampled extras may cost (largest magnitudes,
             update-to-weight ratios, activations, histograms); 0 switches all of them off.
         check_every: measure gradients at every n-th update.
-        snapshot_every: must be 0 so far.
         activations: statistics of module outputs. None samples some modules now and then, within
             the budget; False never; True all of them, at least every 50 steps whatever it costs.
 
     Returns:
-        The monitor of these objects: the same one for the same objects, an inert one under
-        `TUIMON_DISABLE=1`.
+        Their monitor: one for the same objects, an inert one under `TUIMON_DISABLE=1`.
 
     Raises:
         ValueError: an argument asks for something that cannot be had.
     """
     models, optimizers = _listed(model, nn.Module), _listed(optimizer, Optimizer)
     _check_objects(models, optimizers)
-    rules = policy_of(policy)
+    rules = None if policy is None else policy_of(policy)
     _check_options(
         budget_frac=budget_frac,
         guard=guard,
@@ -211,11 +215,8 @@ def watch(
     )
     if is_disabled():
         return Monitor()
-    sampling = float(budget_frac), activations
-    monitor = _watch(models, [_inner(each) for each in optimizers], name, check_every, sampling)
-    if policy is not None and monitor._observer is not None:
-        monitor._observer.examiner.adopt(rules)
-    return monitor
+    optimizers, sampling = [_inner(each) for each in optimizers], (float(budget_frac), activations)
+    return _watch(models, optimizers, name, check_every, sampling).under(rules)
 
 
 def _watch(

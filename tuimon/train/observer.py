@@ -33,6 +33,7 @@ from tuimon.train.stats import host_number
 from tuimon.train.taps.batch import Batches
 
 if TYPE_CHECKING:
+    from tuimon.train.dump import Outcome
     from tuimon.train.track import Track
 
 FLUSH_LIMIT_S = 0.5
@@ -106,6 +107,14 @@ class Observer:
             return None
         scales = (host_scale(scaler) for scaler in self.roster.scalers if scaler.is_enabled())
         return next((scale for scale in scales if scale is not None), None)
+
+    def dump(self, directory: str, layers: list[str], track: Track) -> Outcome:
+        """Write what somebody asked for, as it is before this update."""
+        from tuimon.train.dump import write_dump
+
+        tensors = self.roster.dump_tensors(layers)
+        note = self.gradient_note(track)
+        return write_dump(directory, tensors, step=self.roster.next_step(), note=note)
 
     def gradient_note(self, track: Track) -> str:
         """What a reader of dumped gradients must know about them."""

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-import weakref
-from collections.abc import Callable, Iterable, Sequence
-from operator import is_
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,8 +18,8 @@ from tuimon.model.records import CLIP_ON
 from tuimon.train import census, clip
 from tuimon.train.account import Losses, ScalerView
 from tuimon.train.census import Weights
-from tuimon.train.device import CudaOperations
 from tuimon.train.late import LateStats
+from tuimon.train.owner import Owner
 from tuimon.train.stats import Measured, Plan, host_number, measure, unscale
 from tuimon.train.update import Place, Update, step_record
 
@@ -29,97 +27,30 @@ if TYPE_CHECKING:
     from tuimon.train.observer import Observer
 
 GRADIENTS_TAP = "gradients"
-NO_PLAN = Plan([], [], [], 0)
 
 
-class Track:
+class Track(Owner):
     """One watched optimizer. Used by the training thread only.
 
     Attributes:
         index: its number in the records; 0 is the primary one.
         step: index of the update that comes next.
         update: the update that is being prepared or has just ended.
-        late: the device side, when the parameters lie on one.
     """
 
     def __init__(self, observer: Observer, optimizer: Optimizer, index: int) -> None:
+        super().__init__(observer, optimizer)
         self.index = index
         self.step = 0
-        self.plan = NO_PLAN
         self.check_every = 1
         self.update = Update()
-        self._observer = observer
-        # A plan holds parameters strongly: it must not outlive the optimizer that holds them too.
-        self._reference = weakref.ref(optimizer, self._forget)
-        self._handles: list[Any] = []
         self._elected = False
-        self.late: LateStats | None = None
         self._weights = Weights()
-        self._lists: list[list[torch.Tensor]] = []  # of each group, as the plan was made from them
-        self._covering: set[tuple[int, int, int]] = set()
         self._finished_s: float | None = None
 
-    # --- what it owns -----------------------------------------------------------------------------
-
-    @property
-    def optimizer(self) -> Optimizer | None:
-        """The optimizer, or None when it is gone."""
-        return self._reference()
-
     def _forget(self, _: Any) -> None:
-        self.plan = NO_PLAN
-        self._lists = []
-        self.late = None
+        super()._forget(_)
         self.update = Update()
-        self._observer.inside.plan = None
-
-    def owned(self) -> list[torch.Tensor]:
-        """Its parameters in the order of its groups."""
-        optimizer = self.optimizer
-        if optimizer is None:
-            return []
-        return [param for group in optimizer.param_groups for param in group["params"]]
-
-    def shares_with(self, other: Track) -> bool:
-        """Whether another optimizer updates some of the same parameters."""
-        return not self.plan.ids.isdisjoint(other.plan.ids)
-
-    def plan_again(self) -> None:
-        """Follow a new layer table."""
-        layers = self._observer.roster.layers
-        optimizer = self.optimizer
-        groups = optimizer.param_groups if optimizer is not None else []
-        self._lists = [list(group["params"]) for group in groups]
-        params = sorted(self.owned(), key=lambda param: layers.place_of[id(param)])
-        places = [layers.place_of[id(param)] for param in params]
-        names = [layers.table.names[place] for place in places]
-        old = self.plan
-        if params and old.table_size == layers.count and old.is_for(params, places):
-            self.plan.names = names
-            return
-        if self.late is not None:
-            self.late.abandon(self._observer.session)
-        self.plan = Plan(params, names, places, layers.count)
-        self._covering.clear()
-        device = next((p.device for p in params if p.device.type == "cuda"), None)
-        self.late = None
-        if device is not None:
-            self.late = LateStats(self.plan, device, CudaOperations(device))
-
-    @property
-    def attached(self) -> bool:
-        """Whether its hooks are on."""
-        return bool(self._handles)
-
-    def attach(self, handles: Iterable[Any]) -> None:
-        """Keep the handles of its hooks."""
-        self._handles += handles
-
-    def close(self) -> None:
-        """Take its hooks off."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
 
     # --- an update --------------------------------------------------------------------------------
 
@@ -189,7 +120,7 @@ class Track:
         observer, update, weights = self._observer, self.update, self._weights
         if scaler is None and observer.amp.is_used:
             observer.amp.on_direct_step(self)
-        skipped = skipped or bool(update.left_out)
+        skipped = update.skipped = skipped or bool(update.left_out)
         losses = observer.take_losses(self)
         suspicious = _is_bad(losses.last) or update.is_bad
         if census.is_due(self.step) or (suspicious and not skipped and weights.affordable):
@@ -206,6 +137,7 @@ class Track:
         step_s = None if self._finished_s is None else now_s - self._finished_s - update.waited_s
         if step_s is not None:
             step_s -= observer.times.examined_s
+        observer.times.step_s = step_s
         self._finished_s = now_s
         if self.index == 0:
             observer.session.advance(self.step, time.monotonic())
@@ -218,9 +150,7 @@ class Track:
                 times=observer.times,
                 weights=weights,
                 scaler=scaler,
-                skipped=skipped,
                 late=late,
-                step_s=step_s,
                 lrs=self._lrs(),
                 clip_mode=update.calls[-1].mode if update.calls else observer.clipping.mode,
                 covering=self._covering,
@@ -258,12 +188,6 @@ class Track:
             self.late.flush(self._observer.session, deadline_s)
 
     # --- parts ------------------------------------------------------------------------------------
-
-    def keep_up(self) -> None:
-        """Follow the script where its optimizer got other parameters."""
-        optimizer = self._reference()
-        if optimizer is not None and _has_other_params(optimizer.param_groups, self._lists):
-            self._observer.roster.renew_layers()
 
     def _measure(self, divisor: float | None) -> None:
         observer = self._observer
@@ -322,19 +246,6 @@ def wrap_closure(closure: Callable[..., Any], after: Callable[[], Any]) -> Calla
         return result
 
     return watched
-
-
-def _has_other_params(
-    groups: list[dict[str, Any]], lists: Sequence[Sequence[torch.Tensor]]
-) -> bool:
-    """Whether the groups hold other parameters than those in `lists`."""
-    if len(groups) != len(lists):
-        return True
-    for group, known in zip(groups, lists, strict=True):
-        params = group["params"]
-        if len(params) != len(known) or not all(map(is_, params, known)):
-            return True
-    return False
 
 
 def _is_bad(value: float | None) -> bool:

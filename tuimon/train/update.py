@@ -34,6 +34,7 @@ class Update:
         scaled: the gradients carried a loss scale when they were measured.
         is_bad: gradients were measured that are not finite.
         left_out: why the update is not made although the script asked for it; "" when it is.
+        skipped: it was not made.
         has_closure: the script handed over a closure, so that the update is not ours to leave out.
     """
 
@@ -47,8 +48,14 @@ class Update:
     scaled: bool = False
     is_bad: bool = False
     left_out: str = ""
+    skipped: bool = False
     has_closure: bool = False
     _taken: tuple[Optimizer, Any, list[tuple[torch.Tensor, Any]]] | None = None
+
+    @property
+    def is_clipped(self) -> bool:
+        """Whether the optimizer meets other gradients than were measured."""
+        return bool(self.calls) or self.left is not None
 
     @property
     def ran(self) -> bool:
@@ -133,18 +140,14 @@ def step_record(
     times: Times,
     weights: Weights,
     scaler: ScalerView | None,
-    skipped: bool,
     late: bool,
-    step_s: float | None,
     lrs: list[float | None],
     clip_mode: str,
     covering: set[tuple[int, int, int]],
 ) -> Step:
     """The record of a finished update."""
     norms, flags, grad_norm, bad, bad_total = _findings(plan, update.measured, weights)
-    clipped = grad_norm
-    if update.calls or update.left is not None:
-        clipped = update.clipped_norm(plan.params, covering)
+    clipped = update.clipped_norm(plan.params, covering) if update.is_clipped else grad_norm
     return Step(
         step=place.step,
         time_ns=time.time_ns(),
@@ -160,12 +163,12 @@ def step_record(
         lrs=lrs,
         loss_scale=scaler.host_scale if scaler is not None else None,
         found_inf=scaler.host_found_inf if scaler is not None else None,
-        skipped=skipped,
+        skipped=update.skipped,
         norms=norms,
         flags=flags,
         bad=bad,
         bad_total=bad_total,
-        step_s=step_s,
+        step_s=times.step_s,
         data_s=times.data_s,
         forward_s=times.forward_s,
         backward_s=times.backward_s,
