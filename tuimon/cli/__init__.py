@@ -8,20 +8,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from tuimon import __version__
+from tuimon.cli.grammar import InOrder, via_option
+from tuimon.cli.reaching import ctl
 from tuimon.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, TuimonError
-
-if TYPE_CHECKING:
-    from tuimon.cli.control import Target
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 EXIT_UNEXPECTED = 1
-DEFAULT_TIMEOUT_S = 60.0  # a step of a large model may take that long
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -67,15 +65,8 @@ def _command_path(error: click.ClickException) -> str:
     return context.command_path if isinstance(context, click.Context) else "tuimon"
 
 
-class _InOrder(click.Group):
-    """Lists commands in the order in which they were written."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
-
-
 # A bare group is not a mistake of one word: its help is the answer.
-@click.group(cls=_InOrder, no_args_is_help=False, invoke_without_command=True)
+@click.group(cls=InOrder, no_args_is_help=False, invoke_without_command=True)
 @click.version_option(__version__, prog_name="tuimon", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
@@ -106,6 +97,12 @@ def cli(ctx: click.Context) -> None:
     metavar="HOW",
     help="off, light (runs no code of the script), or full, which is the default.",
 )
+@click.option(
+    "--fail-on",
+    metavar="SEVERITY",
+    type=click.Choice(["warning", "critical"]),
+    help="Exit with 6 where the script ends well but a finding is so severe: warning or critical.",
+)
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module, as after python -m.")
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -118,17 +115,20 @@ def run(
     on_non_finite: str,
     max_hold: float,
     autopsy: str | None,
+    fail_on: str | None,
     is_module: bool,
     script: str,
     args: tuple[str, ...],
 ) -> int:
-    """Run an unmodified training SCRIPT with its ARGS and publish every step.
+    """Run a training SCRIPT as it is, and publish every step.
 
     The command becomes the training: same pid, signals, output and exit status; 125 when the
     script could not be started. Options of Python go before: python -u -m tuimon run SCRIPT.
     """
     if attach and headless:
         raise click.UsageError("--attach and --headless exclude each other")
+    if attach and fail_on:
+        raise click.UsageError("--fail-on is about the exit status, which --attach leaves behind")
     from tuimon.cli import starting
     from tuimon.train.policy import Policy
 
@@ -138,7 +138,9 @@ def run(
     argv = [*(["-m"] if is_module else []), script, *args]
     if attach:
         return starting.run_and_attach(argv, name=name, report=report, policy=policy)
-    return starting.become_the_training(argv, name=name, report=report, policy=policy)
+    return starting.become_the_training(
+        argv, name=name, report=report, policy=policy, fail_on=fail_on
+    )
 
 
 def _view_options(command: _Command) -> _Command:
@@ -158,15 +160,10 @@ def _view_options(command: _Command) -> _Command:
     return command
 
 
-def _via_option(command: _Command) -> _Command:
-    words = "Reach the run's host by CMD, such as 'ssh gpu07'."
-    return click.option("--via", metavar="CMD", help=words)(command)
-
-
 @cli.command()
 @click.argument("run", required=False)
 @click.option("--once", is_flag=True, help="Print one frame as text and leave.")
-@_via_option
+@via_option
 @_view_options
 def attach(
     *, run: str | None, once: bool, via: str | None, readonly: bool, hz: float, glyphs: str
@@ -189,7 +186,7 @@ def attach(
 @cli.command()
 @click.argument("run", required=False)
 def relay(*, run: str | None) -> int:
-    """Speak what RUN offers over stdin and stdout, for attach --via from another host."""
+    """Speak for RUN over stdin and stdout: attach --via."""
     from tuimon.cli import viewing
 
     return viewing.relay(run)
@@ -220,7 +217,10 @@ class _WithScenarios(click.Command):
 @click.option("--headless", is_flag=True, help="Without the viewer, also on a terminal.")
 @click.option("--report", metavar="F.json", help="Write a report when the demo ends.")
 def demo(*, scenario: str | None, list_them: bool, headless: bool, report: str | None) -> int:
-    """Start a real training in real trouble, and the viewer on it; `q` ends both."""
+    """Start a training in real trouble, and the viewer on it.
+
+    `q` ends both.
+    """
     from tuimon.cli import demos
 
     if list_them:
@@ -229,163 +229,16 @@ def demo(*, scenario: str | None, list_them: bool, headless: bool, report: str |
     return demos.show(scenario, headless=headless, report=report)
 
 
-@cli.group(cls=_InOrder, no_args_is_help=False, subcommand_metavar="COMMAND [ARGS]…")
-@_via_option
-@click.argument("run")
-@click.pass_context
-def ctl(ctx: click.Context, run: str, via: str | None) -> None:
-    """Send one command to the training RUN and wait until it is applied or refused."""
-    from tuimon.cli.control import Target
+@cli.command()
+@click.argument("slug", required=False)
+def explain(*, slug: str | None) -> int:
+    """Say what a cause is, why it happens, what helps.
 
-    ctx.obj = Target(run, via)
+    Without SLUG all causes are listed.
+    """
+    from tuimon.cli import explaining
 
-
-def _answer_options(command: _Command) -> _Command:
-    for option in (
-        click.option(
-            "--timeout",
-            "timeout_s",
-            metavar="SECONDS",
-            type=click.FloatRange(0),
-            default=DEFAULT_TIMEOUT_S,
-            show_default=True,
-            help="How long to wait for the command to be applied.",
-        ),
-        click.option("--json", "as_json", is_flag=True, help="Print the outcome as one object."),
-    ):
-        command = option(command)
-    return command
+    return explaining.explain(slug)
 
 
-@ctl.command()
-@_answer_options
-@click.pass_obj
-def pause(run: Target, *, timeout_s: float, as_json: bool) -> int:
-    """Wait at the next gate, before the update."""
-    from tuimon.cli import control
-    from tuimon.model.commands import Pause
-
-    return control.send(run, Pause(), timeout_s=timeout_s, as_json=as_json)
-
-
-@ctl.command()
-@_answer_options
-@click.pass_obj
-def resume(run: Target, *, timeout_s: float, as_json: bool) -> int:
-    """Go on after a pause."""
-    from tuimon.cli import control
-    from tuimon.model.commands import Resume
-
-    return control.send(run, Resume(), timeout_s=timeout_s, as_json=as_json)
-
-
-@ctl.command()
-@click.argument("count", metavar="[N]", type=int, default=1)
-@_answer_options
-@click.pass_obj
-def step(run: Target, *, count: int, timeout_s: float, as_json: bool) -> int:
-    """While paused: make N updates, then wait again."""
-    from tuimon.cli import control
-    from tuimon.model.commands import StepOnce
-
-    return control.send(run, StepOnce(count), timeout_s=timeout_s, as_json=as_json)
-
-
-@ctl.command()
-@click.argument("mode", type=click.Choice(["on", "off", "user"]))
-@click.option("--max-norm", type=float, help="Bound of the gradient norm, with `on`.")
-@_answer_options
-@click.pass_obj
-def clip(run: Target, *, mode: str, max_norm: float | None, timeout_s: float, as_json: bool) -> int:
-    """Who clips the gradients: tuimon (on), nobody (off), the script (user)."""
-    from tuimon.cli import control
-    from tuimon.model.commands import SetClip
-
-    return control.send(run, SetClip(mode, max_norm), timeout_s=timeout_s, as_json=as_json)
-
-
-@ctl.command(name="max-norm")
-@click.argument("value", metavar="X", type=float)
-@_answer_options
-@click.pass_obj
-def max_norm(run: Target, *, value: float, timeout_s: float, as_json: bool) -> int:
-    """Change the bound of tuimon's clipping."""
-    from tuimon.cli import control
-    from tuimon.model.commands import SetMaxNorm
-
-    return control.send(run, SetMaxNorm(value), timeout_s=timeout_s, as_json=as_json)
-
-
-@ctl.command()
-@click.argument("layers", metavar="LAYER…", nargs=-1, required=True)
-@click.option("-o", "--output", "folder", metavar="DIR", required=True, help="Folder to write to.")
-@_answer_options
-@click.pass_obj
-def dump(
-    run: Target, *, layers: tuple[str, ...], folder: str, timeout_s: float, as_json: bool
-) -> int:
-    """Write parameter and gradient of LAYERs as safetensors plus JSON statistics."""
-    from tuimon.cli import control
-    from tuimon.model.commands import Dump
-
-    # A relative folder is one of this host; elsewhere the command's own check asks for the whole.
-    place = os.path.abspath(folder) if run.via is None else folder
-    command = Dump(list(layers), place)
-    return control.send(run, command, timeout_s=timeout_s, as_json=as_json)
-
-
-@ctl.command()
-@click.argument("mode", type=click.Choice(["on", "off"]))
-@_answer_options
-@click.pass_obj
-def hold(run: Target, *, mode: str, timeout_s: float, as_json: bool) -> int:
-    """Wait before the first update whose gradients are not finite, or no longer (off)."""
-    from tuimon.cli import control
-    from tuimon.model.commands import ArmHold, DisarmHold
-
-    command = ArmHold() if mode == "on" else DisarmHold()
-    return control.send(run, command, timeout_s=timeout_s, as_json=as_json)
-
-
-@ctl.command()
-@click.argument("count", metavar="[N]", type=int, default=1)
-@_answer_options
-@click.pass_obj
-def skip(run: Target, *, count: int, timeout_s: float, as_json: bool) -> int:
-    """Leave out the next N updates; ends a hold."""
-    from tuimon.cli import control
-    from tuimon.model.commands import SkipUpdate
-
-    return control.send(run, SkipUpdate(count), timeout_s=timeout_s, as_json=as_json)
-
-
-@ctl.command()
-@_answer_options
-@click.pass_obj
-def autopsy(run: Target, *, timeout_s: float, as_json: bool) -> int:
-    """Examine the next update, bad or not."""
-    from tuimon.cli import control
-    from tuimon.model.commands import RunAutopsy
-
-    return control.send(run, RunAutopsy(), timeout_s=timeout_s, as_json=as_json)
-
-
-@ctl.command()
-@_answer_options
-@click.pass_obj
-def stop(run: Target, *, timeout_s: float, as_json: bool) -> int:
-    """End the training at the next boundary, as Ctrl-C would."""
-    from tuimon.cli import control
-    from tuimon.model.commands import Stop
-
-    return control.send(run, Stop(), timeout_s=timeout_s, as_json=as_json)
-
-
-@ctl.command()
-@click.option("--json", "as_json", is_flag=True, help="A list of objects for scripts.")
-@click.pass_obj
-def log(run: Target, *, as_json: bool) -> None:
-    """Print every command the run was sent, with what became of it."""
-    from tuimon.cli import control
-
-    control.print_log(run, as_json=as_json)
+cli.add_command(ctl)

@@ -30,14 +30,19 @@ _MAX_WORDS = 4000  # bytes of what a training said before it could be watched
 
 
 def become_the_training(
-    argv: Sequence[str], *, name: str | None, report: str | None, policy: Policy | None = None
+    argv: Sequence[str],
+    *,
+    name: str | None,
+    report: str | None,
+    policy: Policy | None = None,
+    fail_on: str | None = None,
 ) -> NoReturn:
     """Replace this process by the script: same pid, files, signals and environment.
 
     Raises:
         CannotStart: the report has no place, or the interpreter cannot be executed.
     """
-    words = launch_words(argv, name=name, report=report, policy=policy)
+    words = launch_words(argv, name=name, report=report, policy=policy, fail_on=fail_on)
     try:
         os.execv(words[0], words)
     except OSError as error:
@@ -51,6 +56,7 @@ def launch_words(
     report: str | None,
     policy: Policy | None = None,
     in_background: bool = False,
+    fail_on: str | None = None,
 ) -> list[str]:
     """The command line that a training runs as; plain Python where tuimon is switched off."""
     from tuimon.train.launcher import command_line, own_interpreter_options
@@ -60,7 +66,12 @@ def launch_words(
         return [sys.executable, *own_interpreter_options(), *argv]
     place = None if report is None else str(report_place(report))
     return command_line(
-        list(argv), name=name, report=place, in_background=in_background, policy=policy
+        list(argv),
+        name=name,
+        report=place,
+        in_background=in_background,
+        policy=policy,
+        fail_on=fail_on,
     )
 
 

@@ -26,7 +26,11 @@ def main() -> None:
         say(str(error))
         raise SystemExit(CannotStart.exit_code) from None
     watching = Watching(
-        target, name=ours.get("name"), report=ours.get("report"), policy=from_words(ours)
+        target,
+        name=ours.get("name"),
+        report=ours.get("report"),
+        policy=from_words(ours),
+        fail_on=ours.get("fail-on"),
     )
     if "in-background" in ours:
         watching.start_in_background()
@@ -40,7 +44,11 @@ def main() -> None:
         raise SystemExit(CannotStart.exit_code) from None
     except BaseException as error:
         watching.script_raised(error)
+        if status := watching.status_by_findings():
+            raise SystemExit(status) from None
         raise
+    if status := watching.status_by_findings():
+        raise SystemExit(status)
 
 
 def command_line(
@@ -50,6 +58,7 @@ def command_line(
     report: str | None = None,
     in_background: bool = False,
     policy: Policy | None = None,
+    fail_on: str | None = None,
 ) -> list[str]:
     """The command that `tuimon run` turns into, with this interpreter and its options.
 
@@ -58,11 +67,13 @@ def command_line(
         name: name of the run; None takes the script's.
         report: absolute path of the report; None for none.
         policy: what may be done about bad steps; None for the usual.
+        fail_on: severity of a finding that makes the exit status 6; None for none.
         in_background: nobody sees its output, which goes to `output.log` in the run folder.
     """
     ours = [f"--name={name}"] if name is not None else []
     ours += [f"--report={report}"] if report is not None else []
     ours += ["--in-background=yes"] if in_background else []
+    ours += [f"--fail-on={fail_on}"] if fail_on is not None else []
     ours += [] if policy is None else [f"--{word}" for word in policy.words()]
     return [sys.executable, *own_interpreter_options(), __file__, *ours, *target_argv]
 

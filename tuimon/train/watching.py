@@ -8,15 +8,18 @@ from __future__ import annotations
 import atexit
 import contextlib
 import io
+import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tuimon.errors import CannotStart
+from tuimon.errors import EXIT_FINDINGS, CannotStart
+from tuimon.model.causes import SEVERITIES
 from tuimon.model.text import plain
 from tuimon.model.verdict import verdict_lines
 from tuimon.train import script, tracebacks
@@ -51,8 +54,11 @@ class Watching:
         name: str | None,
         report: str | None,
         policy: Policy | None = None,
+        fail_on: str | None = None,
     ) -> None:
         self._target = target
+        self._fail_on = fail_on
+        self._status_by_findings = 0
         self._policy = policy
         self._name = name or target.title
         self._report = report
@@ -125,6 +131,18 @@ class Watching:
         if not isinstance(error, SystemExit):
             show_clean()
 
+    def status_by_findings(self) -> int:
+        """6 where the script ended well and `--fail-on` is met, else 0.
+
+        Everything that a script may leave for its end has run when this returns: the status of a
+        process cannot be changed any more by what `atexit` calls.
+        """
+        if self._fail_on is None or self._kind != "ok":
+            return 0
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        return self._status_by_findings
+
     def _finish(self) -> None:
         self._unfailing(self._say_goodbye)
 
@@ -138,9 +156,22 @@ class Watching:
         if self._report is not None and (missing := self._await_report(session.info.path)):
             say(missing)
             self._report = None
+        if self._fail_on is not None and self._kind == "ok":
+            self._status_by_findings = self._judge_findings(session.info.path)
         lines = [*self._verdict(session), self._last_line(session)]
         for line in filter(None, lines):
             say(line)
+
+    def _judge_findings(self, folder: Path) -> int:
+        """The exit status that the findings of the report ask for."""
+        if missing := self._await_report(folder):
+            say(f"--fail-on: {missing}")
+            return 0
+        found = findings_from(folder / "report.json", self._fail_on or "")
+        if not found:
+            return 0
+        say(f"--fail-on {self._fail_on}: {', '.join(found)}; exit status {EXIT_FINDINGS}")
+        return EXIT_FINDINGS
 
     def _await_report(self, folder: Path) -> str:
         """Wait until the scribe has written the report; why it is not there, or ""."""
@@ -194,6 +225,22 @@ class Watching:
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             say(f"{text}; the training goes on without that part of the watch")
+
+
+def findings_from(report: Path, severity: str) -> list[str]:
+    """Causes of a report that are at least so severe, the verdict first; refuted ones do not count.
+
+    Raises:
+        OSError: there is no report.
+        ValueError: it is not one.
+    """
+    document = json.loads(report.read_bytes())
+    bound = SEVERITIES.index(severity)
+    return [
+        f"{each['cause']} at step {each['step']}"
+        for each in document["findings"]
+        if SEVERITIES.index(each["severity"]) >= bound and each["status"] != "refuted"
+    ]
 
 
 def how_it_ended(error: BaseException) -> tuple[str, int, str]:
@@ -253,8 +300,6 @@ def _show_both(second: BaseException, error: BaseException) -> None:
 
 def clean_thread_exceptions() -> None:
     """Show exceptions of threads without our frames, by whoever shows them now."""
-    import threading
-
     shown = threading.excepthook
 
     def hook(args: threading.ExceptHookArgs) -> None:
