@@ -133,6 +133,7 @@ ACTIONS = (
 _TEXTUAL = {
     "esc": "escape",
     ".": "full_stop",
+    "!": "exclamation_mark",
     "[": "left_square_bracket",
     "]": "right_square_bracket",
     "+": "plus",

@@ -25,7 +25,7 @@ from tuimon.tui.screens import CHART_PREFIX, Box, chart_names
 from tuimon.view.frame import CELL_NEG_INF
 
 _SERIES = {"loss": "loss", "grad": "grad_norm"}
-_UNFOCUSABLE = ("header", "alert", "footer", "detail", "ledger", "account", "compact", "tiny")
+_UNFOCUSABLE = ("header", "alert", "footer", "detail", "ledger", "compact", "tiny")
 _FIRST_PANEL = {
     OVERVIEW: "loss",
     LAYERS: "layers",

@@ -70,6 +70,6 @@ def write_file(scene: Scene, folder: Path) -> str:
         except FileExistsError:
             continue
         except OSError as error:
-            return f"{place} was not written: {error.strerror or error}"
-        return f"wrote {place}"
+            return f"not written: {error.strerror or error}: {place.absolute()}"
+        return f"wrote {place.name} in {place.absolute().parent}"
     return f"{folder} holds {_MAX_NAMES - 1} files of this incident: nothing was written"

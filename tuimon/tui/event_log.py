@@ -6,7 +6,7 @@ A selection stays on its entry while newer ones come in above it.
 from __future__ import annotations
 
 from tuimon.tui.scene import EVENTS, Scene
-from tuimon.view.incidents import CRITICAL, Incident, incidents, newest
+from tuimon.view.incidents import CRITICAL, Incident, incidents, newest, of_autopsy
 
 
 def entries(scene: Scene) -> list[Incident]:
@@ -81,6 +81,10 @@ def select_bad(scene: Scene, direction: int) -> str | None:
 def open_newest(scene: Scene) -> str | None:
     """Show the newest incident on its screen; words where there is none."""
     incident = headline(scene)
+    if scene.frame.autopsies:  # one that somebody asked for is no incident, but wanted
+        last = of_autopsy(scene.frame, scene.frame.autopsies[-1])
+        if incident is None or last.time_s > incident.time_s:
+            incident = last
     if incident is None:
         return "nothing has gone wrong so far"
     scene.log.filter = ""

@@ -139,7 +139,7 @@ def _events(width: int, body: int, top: int) -> list[Box]:
 def _amp(width: int, body: int, top: int) -> list[Box]:
     chart = CHART_PREFIX + "loss_scale"
     if width < WIDE_COLUMNS:
-        sizes = _split(body, (4, 6, 6))
+        sizes = _split(body, (5, 10, 6))
         return _stack([chart, "account", "skips"], sizes, x=0, y=top, width=width)
     left = width - RIGHT_COLUMNS
     boxes = _stack([chart, "skips"], _split(body, (3, 2)), x=0, y=top, width=left)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tuimon.model.autopsy import LEAF
 from tuimon.model.explained import EXPLAINED
 from tuimon.model.findings import REFUTED, FindingRecord, ranked
 from tuimon.model.records import Event
@@ -33,18 +34,21 @@ def story(incident: Incident) -> list[Line]:
     where = "" if incident.step is None else f"step {count(incident.step)}: "
     lines = [Line(((plain(where + incident.text, 500), tone),))]
     lines += [Line(((plain(line), "text"),)) for line in incident.detail.splitlines()]
-    if incident.autopsy is not None:
-        lines += operation_lines(incident.autopsy)
+    autopsy = incident.autopsy
+    is_leaf = autopsy is not None and autopsy.verdict == LEAF
+    if autopsy is not None:
+        lines += leaf_lines(autopsy) if is_leaf else []
+        lines += operation_lines(autopsy)
     if incident.crash is not None:
         lines += crash_lines(incident.crash)
     lines += finding_lines(incident.findings)
-    if incident.autopsy is not None:
-        lines += leaf_lines(incident.autopsy)
-        lines += path_lines(incident.autopsy)
-        lines += module_lines(incident.autopsy.modules)
+    if autopsy is not None:
+        lines += [] if is_leaf else leaf_lines(autopsy)
+        lines += path_lines(autopsy)
+        lines += module_lines(autopsy.modules)
     lines += _symptoms(incident.symptoms)
-    if incident.autopsy is not None:
-        lines += examination_lines(incident.autopsy)
+    if autopsy is not None:
+        lines += examination_lines(autopsy)
     return lines
 
 

@@ -60,7 +60,8 @@ class Incident:
 
 def incidents(frame: Frame) -> list[Incident]:
     """Everything that happened, newest first; an autopsy or a crash stands above its symptoms."""
-    found = [_of_event(event) for event in reversed(frame.events)]
+    told = {sentence(each) for each in frame.autopsies}  # the log has them as events, too
+    found = [_of_event(each) for each in reversed(frame.events) if each.text not in told]
     examined = [of_autopsy(frame, each) for each in frame.autopsies]
     if frame.crash is not None:
         examined.append(of_crash(frame, frame.crash))
@@ -80,12 +81,11 @@ def of_autopsy(frame: Frame, autopsy: Autopsy) -> Incident:
     else:
         autopsy_told = autopsy
     told = sentence(autopsy_told).partition(": ")[2]
-    names_something = autopsy.verdict in (OPERATION, LEAF)
-    calm = autopsy.trigger == REQUEST and not names_something
+    severity = CRITICAL if autopsy.verdict in (OPERATION, LEAF) else "warning"
     return Incident(
         time_s=autopsy.time_ns / 1e9,
         step=autopsy.step,
-        severity="info" if calm else CRITICAL,
+        severity="info" if autopsy.trigger == REQUEST else severity,
         text=told,
         kind="autopsy",
         autopsy=autopsy,
@@ -180,10 +180,7 @@ def _speaks_for(autopsy: Incident, alert: Incident | None) -> bool:
         return True
     if alert.step is None or autopsy.step is None:
         return autopsy.time_s >= alert.time_s
-    if alert.step > autopsy.step + INCIDENT_STEPS:
-        return False
-    assert autopsy.autopsy is not None
-    return autopsy.autopsy.verdict in (OPERATION, LEAF) or alert.step < autopsy.step
+    return alert.step <= autopsy.step + INCIDENT_STEPS
 
 
 def _symptoms(frame: Frame, step: int) -> tuple[Event, ...]:

@@ -46,7 +46,7 @@ class AccountPanel:
     """Verdict with its reason, scale, what was left out, headroom, order of the calls."""
 
     name = "account"
-    can_focus = False
+    can_focus = True
     rest_s = 0.5
 
     def key(self, scene: Scene) -> object:
@@ -64,10 +64,11 @@ class AccountPanel:
         title = [text(look, "amp ledger", "strong", bold=True)]
         if amp is None:
             words = _NONE if scene.frame.step is not None else "waiting for the first step"
-            return framed(look, centred(look, words, inner, room), width, title=title)
+            body = centred(look, words, inner, room)
+            return framed(look, body, width, title=title, focused=focused)
         rows = _columns(look, (_scale(amp), _facts(amp)), inner, room)
         reading = [[text(look, amp.verdict, _VERDICT_TONES.get(amp.verdict, "dim"), bold=True)]]
-        return framed(look, rows, width, title=title, reading=reading)
+        return framed(look, rows, width, title=title, reading=reading, focused=focused)
 
 
 def _columns(look: Look, parts: tuple[list[Line], list[Line]], width: int, room: int) -> list[Row]:

@@ -96,8 +96,10 @@ class EventsPanel:
         step = "" if event.step is None else f"{event.step:,}"
         when = f"{clock(event.time_s)}  " if own_screen and width >= _TIME_COLUMNS else ""
         strong = "strong" if event.severity != "info" else "text"
+        if event.is_examined and event.severity == "critical":
+            strong = "bad"
         pad = look.style("text", bg)
-        bold = event.severity == "critical"
+        bold = event.is_examined
         room = width - cell_len(step) - 2
         lead = 3 + cell_len(when)
         words = wrapped(event.text, room - lead, limit=2)

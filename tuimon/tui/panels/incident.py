@@ -96,7 +96,13 @@ def wrapped(look: Look, line: Line, width: int) -> list[Row]:
         else:
             head = text(look, " " * (lead + (_CONTINUED if index else 0)))
         rows.append(
-            [head, *(text(look, words, tone, bold=line.is_heading) for words, tone in chunk)]
+            [
+                head,
+                *(
+                    text(look, words, tone, bold=line.is_heading and tone == "strong")
+                    for words, tone in chunk
+                ),
+            ]
         )
     return rows or [[]]
 
