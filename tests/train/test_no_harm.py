@@ -266,7 +266,7 @@ def test_disabled_is_inert(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"policy": "hold"},
+        {"policy": "rollback"},
         {"guard": "device"},
         {"snapshot_every": 10},
         {"activations": ["0"]},

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import tuimon
 from tests.train.conftest import Feed
 from tests.train.twins import Diary, twins
 from tuimon.model.autopsy import Autopsy
@@ -117,3 +118,41 @@ def test_a_batch_that_is_run_again_as_a_whole(feed: Feed, at_every_step: None) -
     found = feed.of(Autopsy)
     assert len(found) == STEPS and {autopsy.engine for autopsy in found} <= {"R", ""}
     assert all(autopsy.rerun_loss is not None for autopsy in found)
+
+
+@pytest.mark.hazard(45)
+def test_a_batch_that_was_changed_after_its_forward_is_told(
+    feed: Feed, at_every_step: None
+) -> None:
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    tuimon.watch(model, optimizer)
+    x = torch.randn(3, 4)
+    loss = model(x.clone().requires_grad_()).sum() + model(x).detach().sum()
+    loss.backward()
+    with torch.no_grad():
+        x.mul_(2)
+    optimizer.step()
+    (found,) = feed.of(Autopsy)
+    assert any("written to after the forward" in note for note in found.notes)
+
+
+@pytest.mark.hazard(44)
+def test_an_intended_infinity_is_not_accused(feed: Feed, at_every_step: None) -> None:
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.out = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            scores = self.out(x) @ x.T
+            mask = torch.ones_like(scores, dtype=torch.bool).triu(1)
+            return scores.masked_fill(mask, -torch.inf).softmax(-1) @ x
+
+    model = Masked()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    tuimon.watch(model, optimizer)
+    model(torch.randn(5, 4)).pow(2).sum().backward()
+    optimizer.step()
+    (found,) = feed.of(Autopsy)
+    assert (found.verdict, found.first) == ("not-reproduced", None)

@@ -252,6 +252,8 @@ class _Window:
             return  # a hook would be a reason to compile anew
 
         def after(*_: Any) -> None:
+            if torch.compiler.is_compiling():  # a module that is compiled although its root is not
+                return
             with contextlib.suppress(Exception):
                 self._unhook()
                 if sys.exc_info()[0] is not None:
