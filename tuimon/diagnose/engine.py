@@ -11,7 +11,7 @@ from tuimon.diagnose.circumstances import Circumstances
 from tuimon.diagnose.crashes import CrashScene
 from tuimon.diagnose.detectors import default_detectors
 from tuimon.diagnose.evidence import Evidence, Rule
-from tuimon.diagnose.findings import Finding
+from tuimon.diagnose.findings import Finding, Where
 from tuimon.diagnose.incidents import Detector
 from tuimon.diagnose.rules import RULES
 from tuimon.model.autopsy import Autopsy
@@ -104,12 +104,14 @@ class Engine:
             self.autopsies,
             self._circumstances,
         )
-        findings: dict[str, Finding] = {}
+        # The same cause at the same place is one finding, however often it showed.
+        findings: dict[tuple[str, Where], Finding] = {}
         for rule in self._rules:
             for finding in rule.conclude(evidence):
-                known = findings.get(finding.id)
-                if known is None or finding.confidence > known.confidence:
-                    findings[finding.id] = finding
+                place = (finding.cause, finding.where)
+                known = findings.get(place)
+                if known is None or _weight(finding) > _weight(known):
+                    findings[place] = finding
         self.findings = sorted(findings.values(), key=_weight, reverse=True)
 
 

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from tuimon.diagnose.circumstances import Circumstances
+from tuimon.diagnose.engine import Engine
 from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.rules import RULES
+from tuimon.diagnose.rules.concluding import from_symptom
 from tuimon.model.amp import AmpCalls
 from tuimon.model.batches import LossFacts, LossSeen, TensorSummary
 from tuimon.model.crash import Crash
@@ -177,3 +179,15 @@ def test_a_crash_is_named_by_what_it_says(cause, kind, message, rest):
 
 def test_a_crash_of_the_script_itself_accuses_nothing():
     assert causes(run(Crash(3, 0, kind="KeyError", message="'lr'"))) == []
+
+
+def test_a_cause_that_shows_twice_at_one_place_is_one_finding():
+    class Twice:
+        def conclude(self, evidence):
+            for step, severity in ((3, "warning"), (9, "critical")):
+                yield from_symptom("dead-relu", symptom("dead-units", severity, step), 0.9, [])
+
+    engine = Engine(detectors=[], rules=[Twice()])
+    engine.close()
+    [found] = engine.findings
+    assert (found.cause, found.step, found.severity) == ("dead-relu", 9, "critical")
