@@ -76,7 +76,6 @@ class Policy:
                 return f"{name} is {value!r}; give seconds above 0"
         return ""
 
-
     def words(self) -> list[str]:
         """What differs from the usual, as `name=value` for a command line."""
         usual = Policy()
