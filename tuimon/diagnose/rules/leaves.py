@@ -81,4 +81,6 @@ def _judge_leaf(autopsy: Autopsy, leaf: PoisonedLeaf) -> Iterator[Verdict]:
         if computed:
             why = "an infinity without any NaN is mostly computed: a logarithm or quotient of 0"
             yield Verdict("data-degenerate", 0.75, why)
-        yield Verdict("data-nonfinite", 0.7 if computed else 0.95, reason)
+        # A constant of the loss code may come from the data, or be computed without a graph.
+        certainty = {"batch": 0.95, "target": 0.95}.get(leaf.kind, 0.55)
+        yield Verdict("data-nonfinite", min(certainty, 0.7) if computed else certainty, reason)
