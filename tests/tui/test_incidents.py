@@ -24,6 +24,8 @@ from tuimon.model.autopsy import NOT_REPRODUCED
 from tuimon.model.commands import ArmHold, DisarmHold, RenewHold, RunAutopsy, SkipUpdate
 from tuimon.model.records import CommandState, Event
 from tuimon.tui.actions import ACTIONS
+from tuimon.tui.glyphs import ASCII
+from tuimon.tui.once import verdict_of
 from tuimon.tui.panels.header import HOLD_KEYS
 from tuimon.view.frame import GONE, LIVE, Exit
 
@@ -232,3 +234,12 @@ async def test_the_amp_ledger(size: tuple[int, int]) -> None:
 async def test_a_run_without_a_scaler_has_an_empty_ledger_that_says_so() -> None:
     async with driven(FakeRun(steps=160, blocks=2).frame(amp=None), size=(80, 24)) as viewer:
         assert "no gradient scaler" in await viewer.press("6")
+
+
+def test_one_printed_frame_ends_with_the_verdict_in_whole() -> None:
+    lines = verdict_of(incident_frame())
+    assert lines[0].startswith(VERDICT) and "torch.log(prob)" in lines[0]
+    assert lines[1] == "it was given prob [64x3] float32 0 … 1"
+    assert verdict_of(incident_frame(), ASCII)[1].isascii()
+    assert verdict_of(incident_frame(crash=CRASH))[0].startswith("step 147: IndexError")
+    assert verdict_of(FakeRun(steps=9, blocks=1).frame()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +44,7 @@ class Plot:
     start: int
     end: int
     scale: Scale
+    powers_of_two: bool = False  # ticks of the value axis: a loss scale knows no other values
 
     def column_of(self, step: float) -> int:
         """The cell column of a step; may lie outside."""
@@ -76,7 +78,8 @@ def draw_chart(scene: Scene, name: str, width: int, height: int, *, focused: boo
     if scene.frozen and scene.frame.step is not None:
         envelope = _until(envelope, start, end, scene.frame.step)
     scale = _scale(choice, envelope, rows)
-    plot = Plot(columns, rows, start, end, scale)
+    is_scale = choice.log and name.startswith("loss_scale")
+    plot = Plot(columns, rows, start, end, scale, is_scale)
     codes, colours = _raster(plot, envelope, _longest_gap(series, plot, across), mode, choice)
     chars = braille.points(codes, mode)
     _draw_clip(scene, name, plot, chars, colours)
@@ -269,6 +272,8 @@ def _body(
 
 def _value_labels(plot: Plot) -> dict[int, str]:
     scale, count = plot.scale, max(2, plot.rows // 2)
+    if plot.powers_of_two:
+        return _power_labels(scale, plot.rows, count)
     ticks = (
         log_ticks(scale.low, scale.high, count)
         if scale.log
@@ -279,6 +284,17 @@ def _value_labels(plot: Plot) -> dict[int, str]:
         row = scale.row(value, plot.rows)
         if row is not None:
             labels.setdefault(row, short(value)[:LABEL_WIDTH])
+    return labels
+
+
+def _power_labels(scale: Scale, rows: int, count: int) -> dict[int, str]:
+    """ "2^16" at whole powers, every second or third where there are many."""
+    low, high = math.ceil(math.log2(scale.low)), math.floor(math.log2(scale.high))
+    labels: dict[int, str] = {}
+    for power in range(high, low - 1, -max(1, (high - low) // count)):
+        row = scale.row(2.0**power, rows)
+        if row is not None:
+            labels.setdefault(row, f"2^{power}")
     return labels
 
 

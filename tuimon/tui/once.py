@@ -6,13 +6,16 @@ from collections.abc import Sequence
 
 from rich.segment import Segment
 
-from tuimon.tui.glyphs import BRAILLE, GlyphSet
+from tuimon.model.text import plain
+from tuimon.model.verdict import verdict_lines
+from tuimon.tui.glyphs import BRAILLE, GlyphSet, to_ascii
 from tuimon.tui.panels.registry import make_panel
 from tuimon.tui.rows import Row, fit, in_alphabet
 from tuimon.tui.scene import Scene
 from tuimon.tui.screens import arrange
 from tuimon.tui.theme import FULL, NONE, Look
 from tuimon.view.frame import Frame
+from tuimon.view.incidents import newest
 
 
 def render_once(
@@ -37,6 +40,21 @@ def render_once(
     if colour:
         return "\n".join("".join(_coloured(part) for part in row).rstrip() for row in rows)
     return "\n".join("".join(part.text for part in row).rstrip() for row in rows)
+
+
+def verdict_of(frame: Frame, glyphs: GlyphSet = BRAILLE) -> list[str]:
+    """The newest incident in lines that are not cut: what happened where, and what it was given."""
+    incident = newest(frame)
+    if incident is None:
+        return []
+    autopsy = incident.autopsy
+    if autopsy is not None:
+        lines = verdict_lines(autopsy)
+    else:
+        where = "" if incident.step is None else f"step {incident.step:,}: "
+        lines = [f"{where}{incident.text}", *incident.detail.splitlines()]
+    told = [plain(line) for line in lines]
+    return [to_ascii(line) for line in told] if glyphs.ascii_only else told
 
 
 def paint(scene: Scene, width: int, height: int) -> list[Row]:

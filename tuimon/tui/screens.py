@@ -44,7 +44,7 @@ def arrange(scene: Scene, width: int, height: int) -> list[Box]:
     elif scene.screen == LAYERS:
         boxes += _layers(width, body, top)
     elif scene.screen == EVENTS:
-        boxes += _events(width, body, top)
+        boxes += _events(scene, width, body, top)
     elif scene.screen == AMP:
         boxes += _amp(width, body, top)
     elif width >= WIDE_COLUMNS:
@@ -127,11 +127,12 @@ def _layers(width: int, body: int, top: int) -> list[Box]:
     return [Box("layers", 0, top, left, body), Box("detail", left, top, RIGHT_COLUMNS, body)]
 
 
-def _events(width: int, body: int, top: int) -> list[Box]:
+def _events(scene: Scene, width: int, body: int, top: int) -> list[Box]:
     if width < WIDE_COLUMNS:
         above = min(8, max(5, body // 3))
         return _stack(["events", "incident"], [above, body - above], x=0, y=top, width=width)
-    left, ledger = max(LIST_COLUMNS, width // 3), max(5, body // 4)
+    left = max(LIST_COLUMNS, width // 3)
+    ledger = max(3, min(body // 4, 2 + len(scene.frame.commands)))
     boxes = _stack(["events", "ledger"], [body - ledger, ledger], x=0, y=top, width=left)
     return [boxes[0], Box("incident", left, top, width - left, body), boxes[1]]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuimon.errors import EXIT_DEFECT, EXIT_OK, UsageError
 from tuimon.tui.glyphs import SETS, set_for
-from tuimon.tui.once import render_once
+from tuimon.tui.once import render_once, verdict_of
 from tuimon.tui.theme import Look, colours_for
 from tuimon.view.frame import LOADING, WAITING, Frame
 from tuimon.view.session import watch_relay, watch_run
@@ -168,7 +168,9 @@ def _painted_once(session: RunSession, width: int, height: int, glyphs: str | No
         frame = _settled(session)
     finally:
         session.close()
-    return render_once(frame, width, height, glyphs=_look(os.environ, glyphs).glyphs)
+    alphabet = _look(os.environ, glyphs).glyphs
+    picture = render_once(frame, width, height, glyphs=alphabet)
+    return "\n".join((picture, *verdict_of(frame, alphabet)))
 
 
 def _report(failure: BaseException) -> int:

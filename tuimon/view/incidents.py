@@ -61,7 +61,11 @@ class Incident:
 def incidents(frame: Frame) -> list[Incident]:
     """Everything that happened, newest first; an autopsy or a crash stands above its symptoms."""
     told = {sentence(each) for each in frame.autopsies}  # the log has them as events, too
-    found = [_of_event(each) for each in reversed(frame.events) if each.text not in told]
+    found = [
+        _of_event(each)
+        for each in reversed(frame.events)
+        if each.text not in told and not _is_of_crash(frame, each)
+    ]
     examined = [of_autopsy(frame, each) for each in frame.autopsies]
     if frame.crash is not None:
         examined.append(of_crash(frame, frame.crash))
@@ -145,8 +149,6 @@ def examined_at(frame: Frame, event: Event) -> Incident | None:
     for autopsy in reversed(frame.autopsies):
         if autopsy.step == event.step:
             return of_autopsy(frame, autopsy)
-    if frame.crash is not None and frame.crash.step == event.step and event.kind == "exception":
-        return of_crash(frame, frame.crash)
     return None
 
 
@@ -184,7 +186,17 @@ def _speaks_for(autopsy: Incident, alert: Incident | None) -> bool:
 
 
 def _symptoms(frame: Frame, step: int) -> tuple[Event, ...]:
-    return tuple(each for each in frame.events if each.step == step and each.kind in SYMPTOMS)
+    return tuple(
+        each
+        for each in frame.events
+        if each.step == step and each.kind in SYMPTOMS and not _is_of_crash(frame, each)
+    )
+
+
+def _is_of_crash(frame: Frame, event: Event) -> bool:
+    """Whether an event is the short story of the crash that the frame tells in whole."""
+    crash = frame.crash
+    return crash is not None and event.kind == "exception" and event.step == crash.step
 
 
 def _findings(frame: Frame, step: int) -> tuple[FindingRecord, ...]:

@@ -28,7 +28,7 @@ def test_markdown_and_help_hold_every_action() -> None:
 def test_keys_have_the_names_textual_sends() -> None:
     named = {key.value for key in Keys} | {
         "full_stop", "left_square_bracket", "right_square_bracket", "plus", "minus", "slash",
-        "question_mark", "space",
+        "question_mark", "space", "exclamation_mark",
     }  # fmt: skip
     for key, action in bindings(readonly=False):
         assert len(key) == 1 or key in named, (key, action.id)

@@ -139,7 +139,8 @@ def _wrong_order(calls: AmpCalls | None) -> list[Line]:
 
 def _calls(calls: AmpCalls | None) -> list[Line]:
     """What was called how often."""
-    lines = heading("calls", "" if _wrong_order(calls) or calls is None else "in the right order")
+    note = "" if calls is None else f"of {count(calls.scaler_steps)} updates"
+    lines = heading("calls", note if _wrong_order(calls) else f"{note}, in order".lstrip(", "))
     if calls is None:
         return [*lines, Line(((f"{DASH} nothing was counted", "dim"),))]
     counted = (
