@@ -20,7 +20,7 @@ from tuimon.model.verdict import sentence
 from tuimon.train.autopsy.graph import walk
 from tuimon.train.autopsy.linemap import LineMap
 from tuimon.train.autopsy.lossnodes import LossNodes
-from tuimon.train.autopsy.merging import GRAPH, MODEL, Part, merge, part_of
+from tuimon.train.autopsy.merging import FRAMES, GRAPH, MODEL, Part, merge, part_of
 from tuimon.train.autopsy.names import Names
 from tuimon.train.autopsy.reruns import Closure, Reruns
 from tuimon.train.autopsy.scene import TAP, Scenes
@@ -194,6 +194,8 @@ class Examiner:
         if self.level == FULL:
             limit_s = self._limit_s(began_s)
             parts += _tried(MODEL, lambda: self._reruns.forwards(limit_s, fields))
+            limit_s = self._limit_s(began_s)
+            parts += _tried(FRAMES, lambda: self._reruns.frames(limit_s, parts))
         return {**fields, **merge(parts)}
 
     def _look_at_gradients(

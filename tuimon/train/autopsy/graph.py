@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -30,6 +30,7 @@ from tuimon.train.autopsy.descent import CONSTANTS, PLUMBING, Descent, Stop, num
 from tuimon.train.autopsy.linemap import Found as Place
 from tuimon.train.autopsy.linemap import LineMap
 from tuimon.train.autopsy.names import Named
+from tuimon.train.autopsy.poison import Poison
 from tuimon.train.autopsy.sites import source_of
 from tuimon.train.autopsy.values import VIEWS, Key, Values, quiet
 
@@ -47,6 +48,7 @@ class Found:
     Attributes:
         verdict, first, leaves, path, constants, upstream, notes: as in `Autopsy`.
         by_elimination: nothing that could be read was bad; the best guess.
+        poison: what `leaves` tells of, in tensors; it holds memory.
         in_loss_code: `first` lies outside of every watched model; None where that is not known.
     """
 
@@ -59,6 +61,7 @@ class Found:
     notes: tuple[str, ...] = ()
     by_elimination: bool = False
     in_loss_code: bool | None = None
+    poison: tuple[Poison, ...] = field(default=(), repr=False, compare=False)
 
 
 def walk(
@@ -200,6 +203,16 @@ class _Search:
             notes=tuple(self._notes),
             by_elimination=by_elimination,
             in_loss_code=None if place is None or place.module is None else not place.in_model,
+            poison=self._poison(stop) if verdict == LEAF else (),
+        )
+
+    def _poison(self, stop: Stop) -> tuple[Poison, ...]:
+        edges = range(len(stop.node.next_functions))
+        operands = [self._values.operand(stop.node, at) for at in edges]
+        other = next((each for each in operands if each is not None), None)
+        return tuple(
+            Poison(value, None if value is not None else original, other)
+            for _, value, original in stop.met
         )
 
     def _constants(self, stop: Stop) -> tuple[str, ...]:

@@ -17,11 +17,13 @@ from tuimon.model.autopsy import (
     OpSite,
     PoisonedLeaf,
 )
+from tuimon.train.autopsy.poison import Poison
 
 MAX_NOTES = 12
 GRAPH = "G"
 MODEL = "M"
 CLOSURE = "R"
+FRAMES = "F"
 
 
 @dataclass
@@ -32,6 +34,7 @@ class Part:
         engine: its letter; "" for the trace of an update.
         is_weak: named by elimination only.
         loss_code: the model is innocent: what is bad came from outside of it.
+        poison: the tensors that `leaves` tells of.
     """
 
     engine: str
@@ -46,6 +49,7 @@ class Part:
     is_weak: bool = False
     loss_code: bool = False
     bad_grads: Sequence[str] = field(default_factory=tuple)
+    poison: Sequence[Poison] = ()
 
     @property
     def names_something(self) -> bool:
@@ -68,6 +72,7 @@ def part_of(engine: str, found: Any) -> Part:
         is_weak=bool(getattr(found, "by_elimination", False)),
         loss_code=bool(getattr(found, "loss_code", False)),
         bad_grads=list(getattr(found, "bad_grads", ())),
+        poison=list(getattr(found, "poison", ())),
     )
 
 
@@ -110,8 +115,8 @@ def merge(parts: Sequence[Part]) -> dict[str, Any]:
     }
 
 
-def _weight(part: Part) -> tuple[bool, bool, bool, bool]:
-    re_run = part.engine in (MODEL, CLOSURE, "")
+def _weight(part: Part) -> tuple[bool, bool, int, bool]:
+    re_run = 2 if FRAMES in part.engine else int(part.engine in (MODEL, CLOSURE, ""))
     return part.names_something and not part.loss_code, not part.is_weak, re_run, part.loss_code
 
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_map
 
-from tuimon.train.autopsy import streams
-from tuimon.train.autopsy.merging import CLOSURE, MODEL, Part, part_of
+from tuimon.model.autopsy import LEAF
+from tuimon.train.autopsy import looks, streams
+from tuimon.train.autopsy.merging import CLOSURE, FRAMES, MODEL, Part, merge, part_of
 from tuimon.train.autopsy.names import Named
+from tuimon.train.autopsy.poison import Poison
 from tuimon.train.autopsy.rerun import read_autocast, rerun_closure, rerun_model
 from tuimon.train.autopsy.restore import CannotKeep
 from tuimon.train.autopsy.sandbox import sandbox
@@ -29,6 +31,7 @@ MAX_NAMED = 64
 SHORT = "steps are too short for their forwards to be kept, so the model was not run again"
 NOTHING_KEPT = "no training forward of a watched model led to this"
 MODIFIED = "an input was written to after the forward had begun: it may not be what it was"
+_GIVEN = ("constant", "target", "batch")  # leaves that code of the script may have computed
 SEEDED = "the gradient that came back to the output was not kept: ones stood in for it"
 
 
@@ -101,6 +104,25 @@ class Reruns:
         if scale is not None and scale > 1 and any(part.names_something for part in parts):
             fields["bad_at_scale_1"] = self._is_bad_unscaled(until_s, scale)
         return parts
+
+    def frames(self, limit_s: float, parts: Sequence[Part]) -> list[Part]:
+        """What was found ends at a value that was given: look for what made it."""
+        fields = merge(parts)
+        kinds = {leaf.kind for leaf in fields.get("leaves", ())}
+        if fields["verdict"] != LEAF or kinds.isdisjoint(_GIVEN):
+            return []
+        from tuimon.train.autopsy.frames import retrace
+
+        batch = self.batch()
+        poison = [each for part in parts for each in part.poison]
+        with looks.apart():
+            poison += [Poison(each.tensor.detach()) for each in batch if looks.is_bad(each.tensor)]
+        roots = self._observer.roster.roots()
+        found = part_of("", retrace(poison, roots=roots, also=batch, limits=_limits(limit_s)))
+        if found.names_something:
+            found.engine = f"{fields['engine']}+{FRAMES}"
+            found.path = [*found.path, *fields["path"]]
+        return [found] if found.names_something or found.notes else []
 
     def update(self, track: Track, limit_s: float) -> Part:
         """The optimizer made something bad out of finite gradients: run it again on copies."""
