@@ -10,7 +10,7 @@ class ScaleNorm(nn.Module):
         self.gain = nn.Parameter(torch.ones(dim))
 
     def forward(self, x):
-        inverse = torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-4)
+        inverse = torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-6).half()
         return x * inverse * self.gain
 
 
