@@ -19,6 +19,7 @@ from tuimon.model.batches import TensorSummary
 from tuimon.model.crash import CodePlace, Crash
 from tuimon.model.findings import FindingRecord
 from tuimon.model.records import Event
+from tuimon.model.verdict import sentence
 from tuimon.view.frame import HELD, Amp, Frame
 
 STEP = 147
@@ -116,7 +117,7 @@ def held_frame(**changes: object) -> Frame:
     """The same run, held before the update."""
     frame = incident_frame()
     hold = Event(STEP, NOW_S - 588, "critical", "hold", f"held before update {STEP}",
-                 "step 147: aten::log gave -Inf in loss code, train.py:24")  # fmt: skip
+                 sentence(AUTOPSY))  # fmt: skip
     values: dict[str, object] = {"hold_left_s": 252.0, **changes}
     return replace(frame, state=HELD, events=(*frame.events, hold), **values)  # type: ignore[arg-type]
 

@@ -23,6 +23,7 @@ from tests.tui.incidents import (
 from tuimon.model.autopsy import NOT_REPRODUCED
 from tuimon.model.commands import ArmHold, DisarmHold, RenewHold, RunAutopsy, SkipUpdate
 from tuimon.model.records import CommandState, Event
+from tuimon.model.verdict import sentence
 from tuimon.tui.actions import ACTIONS
 from tuimon.tui.glyphs import ASCII
 from tuimon.tui.once import verdict_of
@@ -137,6 +138,17 @@ async def test_a_hold_opens_its_incident_once_and_never_against_the_person() -> 
         assert "operation" not in await viewer.show(held)
 
 
+async def test_a_second_hold_at_the_same_place_tells_its_own_step() -> None:
+    held = held_frame()
+    again = structs.replace(
+        held.events[-1], time_s=2e9, step=STEP + 8, detail=sentence(AUTOPSY).replace("147", "155")
+    )
+    async with driven(replace(held, events=(*held.events, again))) as viewer:
+        assert "step 155: aten::log gave -Inf" in viewer.text.splitlines()[1]
+        assert "as at step 147, whose figures follow" in viewer.text
+        assert "-Inf 3 of 192" in viewer.text
+
+
 async def test_a_hold_opens_nothing_behind_a_question() -> None:
     async with driven(incident_frame()) as viewer:
         await viewer.press("Q")
@@ -167,6 +179,7 @@ async def test_a_hold_stays_armed_while_a_viewer_is_there() -> None:
         viewer.app.bridge.renew_hold()
         viewer.app.bridge.renew_hold()  # once in a third of the lease
         await _until_renewed(viewer, 1)
+        assert "HOLD ARMED" in viewer.text.splitlines()[0]
         viewer.clock.now_s += 11
         viewer.app.bridge.renew_hold()
         await _until_renewed(viewer, 2)

@@ -6,6 +6,7 @@ A selection stays on its entry while newer ones come in above it.
 from __future__ import annotations
 
 from tuimon.tui.scene import EVENTS, Scene
+from tuimon.view.frame import HELD
 from tuimon.view.incidents import CRITICAL, Incident, incidents, newest, of_autopsy
 
 
@@ -26,7 +27,8 @@ def entries(scene: Scene) -> list[Incident]:
 def headline(scene: Scene) -> Incident | None:
     """The newest thing that went wrong, whether or not its line has been hidden."""
     frame, desk = scene.frame, scene.log
-    now = (frame.alert, frame.autopsies, frame.crash)
+    held = frame.events if frame.state == HELD else None
+    now = (frame.alert, frame.autopsies, frame.crash, held)
     if desk.told is None or not all(a is b for a, b in zip(desk.told, now, strict=True)):
         desk.told, desk.headline = now, newest(frame)
     return desk.headline
@@ -104,7 +106,7 @@ def stand_on_hold(scene: Scene) -> None:
     the line above the panels alone.
     """
     desk, frame = scene.log, scene.frame
-    if frame.state != "held":
+    if frame.state != HELD:
         desk.is_standing = False
         return
     if desk.is_standing or desk.stays_away:

@@ -6,7 +6,7 @@ Pure functions of a frame; draws nothing.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from msgspec import structs
 
@@ -18,10 +18,11 @@ from tuimon.model.findings import FindingRecord
 from tuimon.model.records import Event
 from tuimon.model.text import plain
 from tuimon.model.verdict import sentence
-from tuimon.view.frame import Frame
+from tuimon.view.frame import HELD, Frame
 from tuimon.view.log import INCIDENT_STEPS
 
 CRITICAL = "critical"
+HOLD = "hold"  # kind of the event that a hold begins with
 REQUEST = "request"  # `Autopsy.trigger` of an examination that somebody asked for
 
 
@@ -127,8 +128,13 @@ def newest(frame: Frame) -> Incident | None:
     """The newest thing that went wrong, told as well as it can be.
 
     Where an autopsy names the operation it speaks for the symptoms of its incident; where it names
-    nothing the symptom is the better sentence.
+    nothing the symptom is the better sentence. While the run is held it is what it is held for.
     """
+    if frame.state == HELD:
+        hold = next((each for each in reversed(frame.events) if each.kind == HOLD), None)
+        if hold is not None:
+            found = _held_for(frame, hold)
+            return found if found is not None and found.event is None else _of_event(hold)
     alert = None if frame.alert is None else _of_event(frame.alert)
     found = alert
     if frame.autopsies:
@@ -143,12 +149,26 @@ def newest(frame: Frame) -> Incident | None:
 
 
 def examined_at(frame: Frame, event: Event) -> Incident | None:
-    """The autopsy that looked at what an event tells; None for an event that is no symptom."""
+    """The autopsy that looked at what an event tells; None for any other event."""
+    if event.kind == HOLD:
+        return _held_for(frame, event)
     if event.step is None or event.kind not in SYMPTOMS:
         return None
     for autopsy in reversed(frame.autopsies):
         if autopsy.step == event.step:
             return of_autopsy(frame, autopsy)
+    return None
+
+
+def _held_for(frame: Frame, hold: Event) -> Incident | None:
+    """The autopsy of a hold, or an earlier one of the same place: each place has one autopsy."""
+    said = hold.detail.partition(": ")[2]
+    for autopsy in reversed(frame.autopsies):
+        if sentence(autopsy) == hold.detail:
+            return of_autopsy(frame, autopsy)
+        if said and sentence(autopsy).partition(": ")[2] == said:
+            same = f"{hold.detail}\nas at step {autopsy.step:,}, whose figures follow"
+            return replace(_of_event(hold), detail=same, autopsy=autopsy)
     return None
 
 

@@ -18,6 +18,7 @@ from tuimon.model.commands import AnyCommand
 from tuimon.model.records import CommandState
 from tuimon.model.text import plain
 from tuimon.view.frame import HELD, OTHER_VERSION, WAITING, Exit, Frame
+from tuimon.view.incidents import HOLD
 from tuimon.view.late_start import apply_history
 from tuimon.view.remote import open_relay
 from tuimon.view.source import Source, hello_of, open_source
@@ -28,7 +29,6 @@ LOOK_EVERY_S = 0.5  # for a run that is not there yet
 TICK_RECORDS = 200  # applied between two looks at the clock
 TICK_S = 0.03  # a third of a frame at 10 Hz
 LOADING_TICK_S = 0.1  # there is nothing to see yet: get on with it
-_HOLD = "hold"  # kind of the event that a hold begins with
 _NO_RUN = "no run yet: start one with `tuimon run SCRIPT`; this view attaches by itself"
 
 Find = Callable[[], RunInfo]
@@ -108,7 +108,7 @@ class Session:
         """Seconds until a hold ends by itself, by the clock of this viewer."""
         if frame.state != HELD:
             return None
-        hold = next((each for each in reversed(frame.events) if each.kind == _HOLD), None)
+        hold = next((each for each in reversed(frame.events) if each.kind == HOLD), None)
         return None if hold is None or hold.until_s is None else max(0.0, hold.until_s - now_s)
 
     def close(self) -> None:

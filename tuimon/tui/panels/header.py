@@ -12,6 +12,7 @@ from tuimon.tui.event_log import headline
 from tuimon.tui.rows import Row, data, fit, spread, text, width_of
 from tuimon.tui.scene import Scene
 from tuimon.tui.theme import Look
+from tuimon.view.arming import is_armed
 from tuimon.view.frame import (
     GONE,
     HELD,
@@ -108,7 +109,8 @@ class HeaderPanel:
         silent = None if frame.silent_for_s is None else int(frame.silent_for_s)
         names = (frame.name, frame.host, frame.pid, frame.rank, frame.world_size)
         figures = (frame.step, frame.total_steps, rate, _eta(frame), _epoch(frame), frame.exit)
-        return (frame.state, silent, scene.frozen, scene.readonly, names, figures)
+        marks = (scene.frozen, scene.readonly, is_armed(frame))
+        return (frame.state, silent, marks, names, figures)
 
     def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
         """One row."""
@@ -129,6 +131,8 @@ class HeaderPanel:
         if frame.steps_per_s is not None and frame.state in (LIVE, LATE):
             right.append([text(look, f"{number(frame.steps_per_s, 3)} it/s")])
         right += _progress(look, frame)
+        if is_armed(frame) and frame.state not in (HELD, GONE):
+            right.append([text(look, "HOLD ARMED", "warn", bold=True)])
         if scene.readonly:
             right.append([text(look, "READ-ONLY", "key", bold=True)])
         if scene.frozen:
@@ -207,7 +211,10 @@ class AlertPanel:
         if frame.state == HELD:
             alert = headline(scene)
             words = frame.state_detail or _SENTENCES[HELD]
-            first = self._bad(look, _told(alert) if alert else words, width, _hold_hints(frame))
+            if alert is not None:
+                told = (alert.detail or alert.text).partition("  `")[0]  # without the source
+                words = _told(alert) if alert.event is None else told
+            first = self._bad(look, words, width, _hold_hints(frame))
             return [first, _hold_keys(scene, width)]
         if alert is not None and frame.state in (LIVE, LATE):
             return [self._bad(look, _told(alert), width, _LOOK_HINTS)]
