@@ -180,6 +180,8 @@ class _Search:
             return False
         finally:
             self._found.ops += tracer.count
+            origins.replay = None
+            replay.close()
         return False
 
     def _tick(self) -> None:

@@ -37,6 +37,11 @@ from tuimon.train.autopsy.values import VIEWS, Key, Values, quiet
 LIMIT_S = 2.0
 LIMIT_NODES = 20_000
 MAX_LEAVES = 8
+_ARITHMETIC = (
+    PLUMBING
+    | VIEWS
+    | {"Add", "Sub", "Rsub", "Mul", "Div", "Pow", "Addmm", "Mm", "Bmm", "Dot", "Mv"}
+)
 
 NameOf = Callable[[torch.Tensor], Named | None]
 
@@ -48,7 +53,8 @@ class Found:
     Attributes:
         verdict, first, leaves, path, constants, upstream, notes: as in `Autopsy`.
         by_elimination: nothing that could be read was bad; the best guess.
-        poison: what `leaves` tells of, in tensors; it holds memory.
+        poison: tensors from outside of the graph that may be all that is wrong: what `leaves`
+            tells of, or infinities that `first` met. They hold memory.
         in_loss_code: `first` lies outside of every watched model; None where that is not known.
     """
 
@@ -203,8 +209,24 @@ class _Search:
             notes=tuple(self._notes),
             by_elimination=by_elimination,
             in_loss_code=None if place is None or place.module is None else not place.in_model,
-            poison=self._poison(stop) if verdict == LEAF else (),
+            poison=self._poison(stop) if verdict == LEAF else self._given(stop),
         )
+
+    def _given(self, stop: Stop) -> tuple[Poison, ...]:
+        """Infinities from outside that came to an operation by arithmetic alone: no masks."""
+        found: list[Poison] = []
+        waiting = [(id(stop.node), stop.output)]
+        seen: set[Key] = set()
+        while waiting:
+            key = waiting.pop()
+            below = self._way.stops.get(key)
+            if key in seen or below is None or nodes.kind(below.node) not in _ARITHMETIC:
+                continue
+            seen.add(key)
+            if self._only_constants(below):
+                found += self._poison(below)
+            waiting += below.below
+        return tuple(found)
 
     def _poison(self, stop: Stop) -> tuple[Poison, ...]:
         edges = range(len(stop.node.next_functions))

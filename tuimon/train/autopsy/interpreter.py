@@ -62,6 +62,7 @@ class Interpreter:
         self._tick = tick
         self._apart = apart
         self._running: list[Frame] = []
+        self._scopes: list[Scope] = []
         self._steps = 0
 
     @property
@@ -73,12 +74,22 @@ class Interpreter:
         """Follow one function until it returns, or up to where the living one is."""
         if len(self._running) >= MAX_DEPTH:
             return UNKNOWN
+        self._scopes.append(scope)
         frame = Frame(self, scope, stack)
         self._running.append(frame)
         try:
             return frame.run()
         finally:
             self._running.pop()
+
+    def close(self) -> None:
+        """Let go of everything; values and functions may hold each other in circles."""
+        for scope in self._scopes:
+            scope.names.clear()
+            scope.live = None
+        self._scopes.clear()
+        self.owned.clear()
+        self.module = None
 
     def step(self) -> None:
         """Another instruction."""

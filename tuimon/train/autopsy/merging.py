@@ -34,7 +34,7 @@ class Part:
         engine: its letter; "" for the trace of an update.
         is_weak: named by elimination only.
         loss_code: the model is innocent: what is bad came from outside of it.
-        poison: the tensors that `leaves` tells of.
+        poison: tensors from outside of the graph that may be all that is wrong.
     """
 
     engine: str

@@ -109,7 +109,9 @@ class Reruns:
         """What was found ends at a value that was given: look for what made it."""
         fields = merge(parts)
         kinds = {leaf.kind for leaf in fields.get("leaves", ())}
-        if fields["verdict"] != LEAF or kinds.isdisjoint(_GIVEN):
+        is_leaf = fields["verdict"] == LEAF and not kinds.isdisjoint(_GIVEN)
+        met = any(part.poison and part.first is fields.get("first") for part in parts)
+        if not is_leaf and not met:
             return []
         from tuimon.train.autopsy.frames import retrace
 
