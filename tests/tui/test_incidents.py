@@ -85,7 +85,7 @@ async def test_the_selection_stays_on_its_entry_while_events_come_in() -> None:
         await viewer.press("v")
         late = Event(STEP + 9, 1.8e9, "info", "dump", "tensors written")
         text = await viewer.show(replace(frame, events=(*frame.events, late)))
-        assert "tensors written" in text and "aten::log" in text and VERDICT in text
+        assert "tensors written" in text and "module    loss code" in text
         # The list follows what is new again from its top.
         text = await viewer.press("tab", "g", "tab", "tab")
         assert "operation" not in text
