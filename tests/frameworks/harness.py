@@ -17,7 +17,7 @@ from tuimon.feed.ring import RingReader
 from tuimon.model.records import Event, LayerTable, Record, Step
 
 SCRIPTS = Path(__file__).with_name("scripts")
-START_LIMIT_S = 300  # transformers and lightning take many seconds to import on a busy machine
+START_LIMIT_S = 900  # importing these libraries takes a minute of processor time; bounds a hang
 
 
 @dataclass(frozen=True)
