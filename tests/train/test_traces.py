@@ -25,6 +25,8 @@ from tests.train.conftest import Feed
 from tests.train.test_failures import everything
 from tests.train.test_loops import batches, mse, net
 from tests.train.twins import Diary, twins
+from tuimon.train import monitor as monitors
+from tuimon.train.autopsy import scene
 
 OURS = str(Path(tuimon.__file__).parent)
 MAX_CALLS = 100  # of functions of ours in one update of a small net
@@ -214,6 +216,32 @@ def test_outputs_and_losses_live_no_longer_than_without_us(feed: Feed) -> None:
             assert [reference() for reference in died] == [None, None]
     finally:
         gc.enable()
+
+
+@pytest.mark.hazard(52)
+@pytest.mark.parametrize("limit_bytes", [1 << 20, 8])
+def test_a_captured_gradient_goes_with_its_update(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch, limit_bytes: int
+) -> None:
+    monkeypatch.setattr(scene, "MAX_OUTPUT_BYTES", limit_bytes)
+    monkeypatch.setattr(scene, "SHORT_STEP_S", 0.0)
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    tuimon.watch(model, optimizer)
+    scenes = monitors._wiring.observer.scenes
+    for x, y in batches():
+        mse(model(x), y).backward()
+        (call,) = scenes.calls
+        if limit_bytes == 8:  # the output has 32 bytes
+            assert call.grads is None
+        else:
+            (grad,) = call.grads
+            captured = weakref.ref(grad)
+            del grad
+        del call
+        optimizer.step()
+        assert scenes.calls == []
+        assert limit_bytes == 8 or captured() is None
 
 
 @pytest.mark.hazard(34)
