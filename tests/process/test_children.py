@@ -19,6 +19,10 @@ from tuimon.feed.registry import RunInfo
 from tuimon.feed.ring import RingReader
 from tuimon.model.records import AnyRecord, Goodbye, LayerTable, Loss, Step
 
+# Each test starts several processes that import torch: seconds, on a busy machine minutes.
+LIMIT_S = 400
+pytestmark = pytest.mark.timeout(LIMIT_S + 20)
+
 
 def records_of(run: RunInfo) -> list[AnyRecord]:
     reader = RingReader(run.ring())
@@ -91,14 +95,13 @@ if __name__ == '__main__':
 """
 
 
-@pytest.mark.timeout(420)
 @pytest.mark.hazard(31)
 def test_spawned_children_that_train_are_runs_of_their_own(tmp_path: Path) -> None:
     """Ranks of one training, a child by its own name; data workers are nothing."""
     (tmp_path / "spawns.py").write_text(SPAWNS)
     with ThreadPoolExecutor() as pool:
         starts = [
-            pool.submit(how, tmp_path, "spawns.py", str(tmp_path / how.__name__), limit_s=400)
+            pool.submit(how, tmp_path, "spawns.py", str(tmp_path / how.__name__), limit_s=LIMIT_S)
             for how in (python, tuimon_run)
         ]
         bare, watched = (start.result() for start in starts)
@@ -195,7 +198,7 @@ def test_every_rank_is_a_run_of_its_own(tmp_path: Path) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 0, done.stderr
     assert "empty 0 0" in done.stdout and "empty 1 0" not in done.stdout
@@ -262,7 +265,7 @@ def test_ten_thousand_steps_leave_memory_flat(tmp_path: Path) -> None:
         env={**os.environ, "TUIMON_SCRIBE": "0"},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=LIMIT_S,
     )
     assert done.returncode == 0, done.stderr
     objects, grown_bytes = map(int, done.stdout.split())
