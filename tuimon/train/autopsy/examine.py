@@ -110,8 +110,8 @@ class Examiner:
         """A backward of the script is about to begin."""
         if self.level == OFF:
             return
-        self.lines.before_backward(tensors)
-        self.nodes.before_backward(tensors)
+        learned = self.lines.before_backward(tensors)
+        self.nodes.before_backward(tensors, learned)
 
     def _on_loss(self, tensors: Sequence[torch.Tensor], value: float | None) -> None:
         """The loss is not finite, and its graph is still alive."""
