@@ -146,6 +146,12 @@ def test_an_update_that_divides_by_an_epsilon_of_zero():
     assert causes(autopsy) == ["eps-underflow"]
 
 
+def test_an_update_in_single_precision_that_no_epsilon_guards():
+    inputs = [note(0.0, 0.0, zeros=8), note(0.0, 0.0, zeros=1)]
+    autopsy = examined("aten::div", inputs, nan(), phase=OPTIMIZER, optimizer="Mine")
+    assert causes(autopsy) == ["div-zero"]
+
+
 HEALTHY_OPERANDS = [
     ("aten::mul", [note(1e30, 1e30), note(1e30, 1e30)], inf()),  # float32: growth, not the op
     ("aten::mse_loss", [note(0, 1e25), note()], inf()),

@@ -46,14 +46,16 @@ class Updates:
             look = look_at(autopsy, site)
             half = any(note.dtype in ("float16", "bfloat16") for note in site.inputs)
             by_zero = has_zero(site.inputs[-1] if site.inputs else None)
-            if look.op in _DIVIDING and (half or by_zero):
-                cause = "eps-underflow"
-                dtype = site.inputs[-1].dtype
+            name = autopsy.optimizer or "the optimizer"
+            if look.op in _DIVIDING and half:
+                cause, confidence = "eps-underflow", 0.95
                 reason = (
-                    f"{autopsy.optimizer or 'the optimizer'} divided by 0: its state is {dtype}, "
+                    f"{name} divided by 0: its state is {site.inputs[-1].dtype}, "
                     "and so is the epsilon that should guard the division"
                 )
-                confidence = 0.95 if half else 0.7
+            elif look.op in _DIVIDING and by_zero:
+                cause, confidence = "div-zero", 0.9
+                reason = f"{name} divided by an exact 0 that no epsilon guards"
             else:
                 cause, confidence = "lr-too-high", 0.6
                 reason = "the update itself is beyond the range of the weights"
