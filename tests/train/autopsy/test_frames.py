@@ -20,6 +20,7 @@ from tuimon.model.autopsy import LEAF, OPERATION, UNKNOWN, Autopsy
 from tuimon.train.autopsy import bytecode, frames, looks
 from tuimon.train.autopsy.examination import Examination
 from tuimon.train.autopsy.graph import walk
+from tuimon.train.autopsy.ownership import Ownership, Refused
 from tuimon.train.autopsy.poison import Poison, is_same
 
 torch.set_num_threads(1)
@@ -237,6 +238,44 @@ def test_time_is_bounded() -> None:
 # --- nothing is changed ---------------------------------------------------------------------------
 
 CALLS = 0
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x.add_(1),
+        lambda x: x[:1].zero_(),
+        lambda x: torch.nn.functional.relu(x, inplace=True),
+        lambda x: torch.add(x, 1, out=x),
+        lambda x: torch.nn.functional.batch_norm(x[:, None], x[:1], x[1:2], training=True),
+        torch.rand_like,
+    ],
+)
+def test_what_is_not_its_own_is_not_written(write: Callable[[torch.Tensor], Any]) -> None:
+    x = torch.arange(3.0)
+    with Ownership() as own:
+        assert own.owns(torch.zeros(2).add_(1))
+        with pytest.raises(Refused):
+            write(x)
+    assert (x.tolist(), x._version) == ([0.0, 1.0, 2.0], 0)
+
+
+def test_what_a_name_holds_now() -> None:
+    def loop() -> None:
+        a = b = c = 0
+        for _ in range(2):
+            a = 1
+            c = b
+            print(a)
+            b = c
+
+    code = bytecode.read(loop.__code__)
+    (around,) = code.loops
+    last = next(i for i, e in enumerate(code.instructions) if e.argval == "print")
+    assert code.is_last_store("a", last - 1, last)
+    assert not code.is_last_store("a", around.head, last)
+    assert not code.is_last_store("b", 0, last)  # stored by an earlier round
+    assert code.is_last_store("b", around.head, last)
 
 
 class Items:
