@@ -9,6 +9,8 @@ import pytest
 from tests.process.bare import tuimon_run
 from tuimon.cli import status_of
 from tuimon.errors import EXIT_FINDINGS, EXIT_USAGE
+from tuimon.feed import registry
+from tuimon.feed.history import read_history
 from tuimon.model.causes import CAUSES
 
 TRAINS = """
@@ -48,6 +50,9 @@ def test_a_severe_finding_is_an_exit_status(
     assert (tmp_path / "kept.txt").read_text() == "whole"
     told = "data-nonfinite at step 3; exit status 6" in ran.stderr
     assert told is (status == EXIT_FINDINGS)
+    history = read_history(registry.find_run(None).path / "history.bin")
+    assert history is not None
+    assert [found.cause for found in history.findings] == ["data-nonfinite"] * ("bad" in words)
 
 
 def test_every_cause_is_explained(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec import structs
+
 from tuimon.diagnose.amp import AmpLedger
 from tuimon.diagnose.autopsies import MAX_AUTOPSIES, in_order
 from tuimon.diagnose.batches import BatchRemarks
@@ -110,9 +112,15 @@ class Engine:
             for finding in rule.conclude(evidence):
                 place = (finding.cause, finding.where)
                 known = findings.get(place)
-                if known is None or _weight(finding) > _weight(known):
-                    findings[place] = finding
+                findings[place] = finding if known is None else _merged(known, finding)
         self.findings = sorted(findings.values(), key=_weight, reverse=True)
+
+
+def _merged(known: Finding, new: Finding) -> Finding:
+    """The weightier of two, from the first step that showed either: its identity stays."""
+    steps = [each.step for each in (known, new) if each.step is not None]
+    better = new if _weight(new) > _weight(known) else known
+    return structs.replace(better, step=min(steps, default=None))
 
 
 def _weight(finding: Finding) -> tuple[bool, int, float]:

@@ -6,6 +6,9 @@ import hashlib
 
 import msgspec
 
+from tuimon.model.findings import FindingRecord
+from tuimon.model.text import plain
+
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
     """The place of a cause, as far as it is known."""
@@ -51,3 +54,32 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         """The same for the same cause at the same place, whoever found it."""
         key = f"{self.cause}|{self.where.module}|{self.where.op}|{self.step}|{self.where.rank}"
         return hashlib.sha256(key.encode()).hexdigest()[:12]
+
+
+def record_of(finding: Finding, time_ns: int) -> FindingRecord:
+    """A finding as it travels to viewers.
+
+    Args:
+        time_ns: unix time of the conclusion.
+    """
+    where = finding.where
+    return FindingRecord(
+        id=finding.id,
+        cause=finding.cause,
+        severity=finding.severity,
+        confidence=finding.confidence,
+        status=finding.status,
+        step=finding.step,
+        rank=where.rank,
+        module=where.module,
+        op=where.op or "",
+        phase=where.phase or "",
+        file=where.file,
+        line=where.line,
+        param=where.param or "",
+        sample=where.sample,
+        evidence=[plain(each) for each in finding.evidence],
+        remedy=finding.remedy.text,
+        code=finding.remedy.code,
+        time_ns=time_ns,
+    )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tuimon.diagnose.engine import Engine
+from tuimon.diagnose.findings import Finding, record_of
 from tuimon.errors import EXIT_NO_RUN, EXIT_OK, NoRoom, TuimonError
 from tuimon.feed import registry
 from tuimon.feed.chronicle import Chronicle
@@ -85,6 +86,8 @@ class Scribe:
         devices = NvidiaReader(info.environ.get("CUDA_VISIBLE_DEVICES"))
         self._sampler = Sampler(trainer_pid=rank.pid, scribe_pid=os.getpid(), devices=devices)
         self._goodbye: Goodbye | None = None
+        self._told: list[Finding] = []
+        self._findings: dict[str, Finding] = {}
         self._said: set[str] = set()
         self._lost_said: dict[str, int] = {}
         self._written_records = -1
@@ -141,6 +144,17 @@ class Scribe:
             found.append(verdict)
         for each in found:
             self._publish(each)
+        self._tell_findings()
+
+    def _tell_findings(self) -> None:
+        """Publish what the rules have concluded since the last time; readers merge by id."""
+        if self._engine.findings is self._told:
+            return
+        self._told = self._engine.findings
+        for finding in self._told:
+            if self._findings.get(finding.id) != finding:
+                self._findings[finding.id] = finding
+                self._publish(record_of(finding, int(self._unix_time() * 1e9)))
 
     def _keep_up(self, now_s: float) -> None:
         """Everything that has its own rhythm."""
@@ -164,6 +178,7 @@ class Scribe:
             return
         for symptom in self._engine.close():
             self._publish(symptom)
+        self._tell_findings()
         for remark in self._engine.last_remarks():
             self._publish(remark)
         for state in expired(self._chronicle.commands):

@@ -190,4 +190,4 @@ def test_a_cause_that_shows_twice_at_one_place_is_one_finding():
     engine = Engine(detectors=[], rules=[Twice()])
     engine.close()
     [found] = engine.findings
-    assert (found.cause, found.step, found.severity) == ("dead-relu", 9, "critical")
+    assert (found.cause, found.step, found.severity) == ("dead-relu", 3, "critical")
