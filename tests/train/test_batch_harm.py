@@ -292,7 +292,8 @@ def test_a_mode_of_the_script_sees_no_look(mode: Callable[[], Any], feed: Feed) 
     bare = calls(watch=False)
     assert calls(watch=True) == bare
     assert len(feed.of(Batch)) == 0  # it waits for its backward
-    assert monitors._wiring is not None and monitors._wiring.observer.batches.wants(False)
+    assert monitors._wiring is not None
+    assert monitors._wiring.observer.batches.due
 
 
 def test_hooks_on_saved_tensors_are_not_called(feed: Feed) -> None:

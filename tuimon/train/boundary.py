@@ -88,6 +88,24 @@ class Boundary:
 
         return guarded
 
+    def within(self, tap: str, body: Callable[..., _Result]) -> Callable[..., _Result | None]:
+        """The same for a body that only guarded ones call: modes have been looked for there."""
+        disarmed = self.disarmed
+
+        @functools.wraps(body)
+        def guarded(*args: Any) -> _Result | None:
+            if self.inert or tap in disarmed:
+                return None
+            try:
+                return body(*args)
+            except NonFinite:
+                raise
+            except Exception as error:
+                self.failed(tap, error)
+                return None
+
+        return guarded
+
     def failed(self, tap: str, error: Exception) -> None:
         """Account for one failure of `tap`."""
         count = self.failures.get(tap, 0) + 1

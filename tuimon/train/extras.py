@@ -61,9 +61,10 @@ class Extras:
         self._said: set[str] = set()
         guard = observer.boundary.guard
         self._guard = functools.partial(guard, TAP)
-        self.before_forward = guard(TAP, self._before_forward)
-        self.before_update = guard(TAP, self._before_update)
-        self.after_update = guard(TAP, self._after_update)
+        within = observer.boundary.within
+        self.before_forward = within(TAP, self._before_forward)
+        self.before_update = within(TAP, self._before_update)
+        self.after_update = within(TAP, self._after_update)
 
     def configure(self, budget_frac: float, activations: bool | None) -> None:
         """Take over what `watch` was given; the newest call counts.
@@ -142,9 +143,8 @@ class Extras:
         if self.armed:
             self._collect_hooks()
         began_s = self._clock()
-        if primary and step_s is not None:
-            step_s = max(0.0, step_s - self._interval_s)
-        if primary:
+        if primary and self._interval_s:
+            step_s = None if step_s is None else max(0.0, step_s - self._interval_s)
             self._interval_s = 0.0
         turns = self._turns.get(track.index)
         if turns is not None and turns.waiting:

@@ -28,6 +28,7 @@ class Hold:
         reason: why the training is held; "" while it is not.
         clock: seconds, for limits and leases.
         skips: updates that are still to be left out because somebody asked for it.
+        bad: indices of the optimizers whose last gradients were not finite.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Hold:
         self._observer = observer
         self._gate = gate
         self._armed = False
-        self._bad: set[int] = set()  # indices of optimizers whose last gradients were not finite
+        self.bad: set[int] = set()
         self._lease_until_s: float | None = None
 
     # --- who wants it -----------------------------------------------------------------------------
@@ -111,11 +112,6 @@ class Hold:
 
     # --- an update --------------------------------------------------------------------------------
 
-    @property
-    def is_concerned(self) -> bool:
-        """Whether there is something to do about an update that is healthy."""
-        return self.skips > 0 or bool(self._bad)
-
     def settle(self, track: Track) -> None:
         """The gradients of an update are known: decide about it.
 
@@ -124,8 +120,8 @@ class Hold:
         """
         # A GradScaler leaves such an update out by itself.
         bad = track.update.is_bad and self._observer.scaling is not track
-        fresh = track.index not in self._bad
-        (self._bad.add if bad else self._bad.discard)(track.index)
+        fresh = track.index not in self.bad
+        (self.bad.add if bad else self.bad.discard)(track.index)
         wanted = self._observer.examiner.policy.on_non_finite
         if bad and fresh and (self._by_policy or self.is_armed):
             waited_s = self._wait(track)

@@ -176,19 +176,14 @@ class Observer:
 
     def gradients_change(self) -> None:
         """A backward begins: clipping and norms of earlier gradients no longer hold."""
-        clips = self.clips
-        if clips.calls or clips.held:
-            clips.clear()
+        self.clips.clear()
         for track in self.roster.tracks.values():
             if track.late is not None:
                 track.late.forget()
 
     def used_up(self, track: Track) -> None:
-        """After the record of an update: what led to it is used up."""
-        self.times.reset()
+        """After the record of an update: the clipping that led to it is used up."""
         clips = self.clips
-        if not (clips.calls or clips.held):
-            return
         if len(self.roster.tracks) == 1:
             clips.clear()
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ class Owner:
     """One optimizer and its parameters. Used by the training thread only.
 
     Attributes:
+        reference: to the optimizer, weak.
         plan: its parameters as they are measured; replaced when they change.
         late: the device side, when the parameters lie on one.
     """
@@ -33,7 +34,7 @@ class Owner:
         self.late: LateStats | None = None
         self._observer = observer
         # A plan holds parameters strongly: it must not outlive the optimizer that holds them too.
-        self._reference = weakref.ref(optimizer, self._forget)
+        self.reference = weakref.ref(optimizer, self._forget)
         self._handles: list[Any] = []
         self._lists: list[list[torch.Tensor]] = []  # of each group, as the plan was made from them
         self._covering: set[tuple[int, int, int]] = set()
@@ -41,7 +42,7 @@ class Owner:
     @property
     def optimizer(self) -> Optimizer | None:
         """The optimizer, or None when it is gone."""
-        return self._reference()
+        return self.reference()
 
     def _forget(self, _: Any) -> None:
         """The optimizer is gone."""
@@ -81,6 +82,7 @@ class Owner:
         device = next((p.device for p in params if p.device.type == "cuda"), None)
         self.late = None
         if device is not None:
+            self._observer.roster.on_device = True
             self.late = LateStats(self.plan, device, CudaOperations(device))
 
     @property
@@ -100,19 +102,15 @@ class Owner:
 
     def keep_up(self) -> None:
         """Follow the script where its optimizer got other parameters."""
-        optimizer = self._reference()
-        if optimizer is not None and _has_other_params(optimizer.param_groups, self._lists):
-            self._observer.roster.renew_layers()
-
-
-def _has_other_params(
-    groups: list[dict[str, Any]], lists: Sequence[Sequence[torch.Tensor]]
-) -> bool:
-    """Whether the groups hold other parameters than those in `lists`."""
-    if len(groups) != len(lists):
-        return True
-    for group, known in zip(groups, lists, strict=True):
-        params = group["params"]
-        if len(params) != len(known) or not all(map(is_, params, known)):
-            return True
-    return False
+        optimizer = self.reference()
+        if optimizer is None:
+            return
+        groups, lists = optimizer.param_groups, self._lists
+        if len(groups) == len(lists):
+            for group, known in zip(groups, lists, strict=True):
+                params = group["params"]
+                if len(params) != len(known) or not all(map(is_, params, known)):
+                    break
+            else:
+                return
+        self._observer.roster.renew_layers()

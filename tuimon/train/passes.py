@@ -86,11 +86,12 @@ class Passes:
 
     Attributes:
         current: the one that fed the newest training forward.
+        newest: the one that has fetched since; None when none has.
     """
 
     def __init__(self) -> None:
         self.current: Pass | None = None
-        self._newest: Pass | None = None
+        self.newest: Pass | None = None
         self._feeds: weakref.WeakKeyDictionary[Any, _Feed] = weakref.WeakKeyDictionary()
         self._passes: weakref.WeakKeyDictionary[Any, Pass] = weakref.WeakKeyDictionary()
 
@@ -112,7 +113,7 @@ class Passes:
         known = self._passes.get(iterator)
         if known is not None:
             known.fetch(result)
-            self._newest = known
+            self.newest = known
 
     def ended(self, iterator: Any) -> None:
         """A pass has come to its end: from now on its length is known."""
@@ -123,7 +124,7 @@ class Passes:
 
     def used(self, inputs: Collection[Leaf]) -> None:
         """A training forward begins with these tensors."""
-        newest, self._newest = self._newest, None
+        newest, self.newest = self.newest, None
         if newest is not None:
             self.current = newest
         current = self.current
@@ -132,7 +133,7 @@ class Passes:
 
     def left(self) -> None:
         """A forward that trains nothing: what was fetched for it feeds no training."""
-        self._newest = None
+        self.newest = None
 
 
 def _length(loader: Any) -> int | None:

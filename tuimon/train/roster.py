@@ -27,6 +27,7 @@ class Roster:
         tracks: by id of the optimizer; a dead optimizer's track is dropped at the next change.
         primary: the track whose updates are the steps of the run.
         make_track: (optimizer, index) -> a new track.
+        on_device: gradients of some optimizer have been measured on a device.
         on_unknown: asked about an optimizer that nobody watches, before its update.
     """
 
@@ -40,6 +41,7 @@ class Roster:
         self.layers: Layers = NO_LAYERS
         self.primary: Track | None = None
         self.on_unknown: Callable[[Optimizer], Any] | None = None
+        self.on_device = False
         self.loss_node: str | None = None
         self.losses: list[LossFacts] = []
         self.batches_per_epoch: int | None = None

@@ -22,26 +22,25 @@ _PUBLISH_EVERY = 512
 
 
 class Scaling:
-    """The counts of one run. Used by the training thread only."""
+    """The counts of one run. Used by the training thread only.
+
+    Attributes:
+        settings: of the first scaler that did anything; empty before.
+    """
 
     def __init__(self, observer: Observer) -> None:
         self._observer = observer
         self._counts = dict.fromkeys(_COUNTED, 0)
         self._first: dict[str, int] = {}
-        self._settings: dict[str, Any] = {}
+        self.settings: dict[str, Any] = {}
         self._unscaled_at: dict[int, int] = {}  # id of an optimizer -> backward calls at unscale_
         self._backwards_at = observer.backward_calls
         self._scales_at = 0
 
-    @property
-    def is_used(self) -> bool:
-        """Whether any scaler has done anything."""
-        return bool(self._settings)
-
     def on_scale(self, scaler: Any) -> None:
         """A loss was scaled."""
-        if not self._settings:
-            self._settings = _settings(scaler)
+        if not self.settings:
+            self.settings = _settings(scaler)
             self._backwards_at = self._observer.backward_calls
         self._counts["scaled"] += 1
 
@@ -72,7 +71,7 @@ class Scaling:
 
     def on_direct_step(self, track: Track) -> None:
         """An optimizer made its update past every scaler."""
-        if not self._settings:
+        if not self.settings:
             return
         backwards, scaled = self._since_update()
         unscaled = self._unscaled_at.pop(id(track.optimizer), None) is not None
@@ -87,8 +86,8 @@ class Scaling:
 
     def publish(self) -> None:
         """Publish the counts, also for late readers."""
-        if self._settings:
-            record = AmpCalls(**self._counts, first=dict(self._first), **self._settings)
+        if self.settings:
+            record = AmpCalls(**self._counts, first=dict(self._first), **self.settings)
             self._observer.session.keep("amp-calls", record)
 
     def _since_update(self) -> tuple[int, int]:

@@ -97,9 +97,11 @@ class Track(Owner):
                 observer.boundary.failed(GRADIENTS_TAP, error)
         elif self.late is not None:
             self.late.leave_out()
-        observer.examiner.at_gate(self, update.measured)
-        if update.is_bad or observer.gate.hold.is_concerned:
-            observer.gate.hold.settle(self)
+        examiner, hold = observer.examiner, observer.gate.hold
+        if update.is_bad or examiner.requested or examiner.skips or examiner.nodes.hooks:
+            examiner.at_gate(self, update.measured)
+        if update.is_bad or hold.skips or hold.bad:
+            hold.settle(self)
         if observer.extras.armed:
             observer.extras.before_update(self, divisor if scaled else 1.0)
         bound = observer.clipping.max_norm
@@ -118,7 +120,7 @@ class Track(Owner):
     def finish(self, *, scaler: ScalerView | None = None, skipped: bool = False) -> None:
         """After an attempted update: look at the weights when it is due, publish the record."""
         observer, update, weights = self._observer, self.update, self._weights
-        if scaler is None and observer.amp.is_used:
+        if scaler is None and observer.amp.settings:
             observer.amp.on_direct_step(self)
         skipped = update.skipped = skipped or bool(update.left_out)
         losses = observer.take_losses(self)
@@ -131,7 +133,9 @@ class Track(Owner):
         if suspicious and not skipped and not _is_bad(losses.last):
             observer.batches.on_bad_gradients()
         epoch = observer.roster.layers.table.epoch
-        place = Place(self.step, self.index, epoch, *observer.batches.passes.place)
+        data = observer.batches.passes.current
+        at = (None, None) if data is None else (data.epoch, data.batch)
+        place = Place(self.step, self.index, epoch, *at)
         late = self.late is not None and self._submit(self.late, place, losses, scaler)
         now_s = time.perf_counter()
         step_s = None if self._finished_s is None else now_s - self._finished_s - update.waited_s
@@ -157,9 +161,11 @@ class Track(Owner):
             )
         )
         update.calls = []
-        observer.used_up(self)
+        observer.times.reset()
+        if observer.clips.calls or observer.clips.held:
+            observer.used_up(self)
         observer.examiner.conclude(suspicious, step_s)
-        updated = update.ran and not skipped
+        updated = update.optimizer_s is not None and not skipped
         observer.extras.after_update(self, self.step, step_s, updated, suspicious)
         self.step += 1
 
@@ -221,7 +227,7 @@ class Track(Owner):
         return flying
 
     def _lrs(self) -> list[float | None]:
-        optimizer = self._reference()
+        optimizer = self.reference()
         if optimizer is None:
             return []
         return [

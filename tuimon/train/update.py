@@ -53,11 +53,6 @@ class Update:
     _taken: tuple[Optimizer, Any, list[tuple[torch.Tensor, Any]]] | None = None
 
     @property
-    def is_clipped(self) -> bool:
-        """Whether the optimizer meets other gradients than were measured."""
-        return bool(self.calls) or self.left is not None
-
-    @property
     def ran(self) -> bool:
         """Whether the optimizer has run."""
         return self.optimizer_s is not None
@@ -147,7 +142,8 @@ def step_record(
 ) -> Step:
     """The record of a finished update."""
     norms, flags, grad_norm, bad, bad_total = _findings(plan, update.measured, weights)
-    clipped = update.clipped_norm(plan.params, covering) if update.is_clipped else grad_norm
+    is_clipped = bool(update.calls) or update.left is not None
+    clipped = update.clipped_norm(plan.params, covering) if is_clipped else grad_norm
     return Step(
         step=place.step,
         time_ns=time.time_ns(),

@@ -52,6 +52,7 @@ class Examiner:
         scenes: the forwards of the update that comes next.
         newest: what the newest examination found.
         requested: the next update is examined, bad or not.
+        skips: updates in a row that a GradScaler left out.
     """
 
     def __init__(self, observer: Observer, environ: Mapping[str, str] = os.environ) -> None:
@@ -70,20 +71,20 @@ class Examiner:
         self._in_row = False  # an incident was examined, and nothing healthy has followed it
         self._state_seen = False
         self._left_bad = False  # by this update: the next one will suffer from it
-        self._skips = 0
+        self.skips = 0
         self._marks: tuple[int, int] = 0, 0
-        guard = observer.boundary.guard
-        self.before_backward = guard(TAP, self._before_backward)
-        self.on_loss = guard(TAP, self._on_loss)
-        self.at_gate = guard(TAP, self._at_gate)
-        self.on_weights = guard(TAP, self._on_weights)
-        self.conclude = guard(TAP, self._conclude)
+        within = observer.boundary.within
+        self.before_backward = within(TAP, self._before_backward)
+        self.on_loss = within(TAP, self._on_loss)
+        self.at_gate = within(TAP, self._at_gate)
+        self.on_weights = within(TAP, self._on_weights)
 
     def adopt(self, policy: Policy) -> None:
         """Follow this policy from now on."""
         self.policy = policy
         self.level = autopsy_level(policy, self._environ)
-        self.scenes.active = self.level == FULL
+        self.scenes.switch(on=self.level == FULL)
+        self.lines.switch(on=self.level != OFF)
 
     def begin_closure(self, function: Any, args: tuple[Any, ...], kwargs: Any) -> Closure | None:
         """A call of `mon.forward(fn)` begins."""
@@ -110,8 +111,8 @@ class Examiner:
         """A backward of the script is about to begin."""
         if self.level == OFF:
             return
-        learned = self.lines.before_backward(tensors)
-        self.nodes.before_backward(tensors, learned)
+        with torch._C.DisableTorchFunction():  # a loss may be of a class of the script's
+            self.nodes.before_backward(tensors, self.lines.before_backward(tensors))
 
     def _on_loss(self, tensors: Sequence[torch.Tensor], value: float | None) -> None:
         """The loss is not finite, and its graph is still alive."""
@@ -124,8 +125,8 @@ class Examiner:
         """Gradients are final."""
         bad = track.update.is_bad
         scaled = self._observer.scaling is track
-        self._skips = self._skips + 1 if bad and scaled else 0
-        incident = bad and not self._in_row and (not scaled or self._skips >= SKIPS_IN_A_ROW)
+        self.skips = self.skips + 1 if bad and scaled else 0
+        incident = bad and not self._in_row and (not scaled or self.skips >= SKIPS_IN_A_ROW)
         if (incident or self.requested) and self._affordable:
             self._in_row = self._in_row or incident
             trigger = NON_FINITE_GRADIENT if incident else REQUEST
@@ -141,9 +142,11 @@ class Examiner:
         trigger = NON_FINITE_PARAMETER if "parameter" in kinds else NON_FINITE_STATE
         self._examine(trigger, track=track, update=True)
 
-    def _conclude(self, suspicious: bool, step_s: float | None) -> None:
+    def conclude(self, suspicious: bool, step_s: float | None) -> None:
         """An update is over: its scene is given up."""
         self.scenes.note_step(step_s)
+        if suspicious:
+            self.scenes.suspect()
         self._reruns.closure = None
         self._in_row = self._in_row and (suspicious or self._left_bad)
         self._left_bad = False

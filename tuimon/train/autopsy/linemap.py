@@ -72,7 +72,17 @@ class Learned(NamedTuple):
 
 
 class LineMap:
-    """Learns and tells the lines of operations. Used by the training thread only."""
+    """Learns and tells the lines of operations. Used by the training thread only.
+
+    What is looked at before anything here is called, so that an idle step costs nothing:
+
+    Attributes:
+        due: the next forward is learned.
+        window: from a forward that is learned to its backward.
+        stuck: the script has put our flag back on, and it is still there.
+        backwards: backward calls so far.
+        next_due: the one at which it is planned what is learned next.
+    """
 
     def __init__(
         self,
@@ -82,11 +92,11 @@ class LineMap:
         self._roots = roots
         self._clock = clock
         self._began_s = clock()
-        self._due = True
-        self._window: _Window | None = None
-        self._stuck = False
-        self._backwards = 0
-        self._next = 1
+        self.due = True
+        self.window: _Window | None = None
+        self.stuck = False
+        self.backwards = 0
+        self.next_due = 1
         self._learned = 0
         self._again = 0
         self._spent_s = 0.0
@@ -96,43 +106,49 @@ class LineMap:
     @property
     def is_learning(self) -> bool:
         """Whether the flag is on because of us."""
-        return self._window is not None
+        return self.window is not None
+
+    def switch(self, *, on: bool) -> None:
+        """Learn nothing at all, or go on learning."""
+        if not on:
+            self.release()
+        self.due, self.next_due = on, self.backwards + 1 if on else sys.maxsize
 
     def before_forward(self, module: nn.Module) -> None:
         """A training forward of a watched root begins."""
-        if self._stuck:
+        if self.stuck:
             self._unstick()
-        if not self._due or self._window is not None:
+        if not self.due or self.window is not None:
             return
-        self._due = False
+        self.due = False
         began_s = self._clock()
-        self._window = _Window(self._paths(), self._clock)
-        self._window.open(module, self.release)
+        self.window = _Window(self._paths(), self._clock)
+        self.window.open(module, self.release)
         self._spent_s += self._clock() - began_s
 
     def before_backward(self, losses: Sequence[torch.Tensor]) -> Learned | None:
         """A backward of the user's is about to begin; returns what was learned of its graph."""
         learned = None
-        if self._window is not None:
+        if self.window is not None:
             learned = self._learn(losses)
-        elif self._stuck:
+        elif self.stuck:
             self._unstick()
-        self._backwards += 1
-        if self._backwards >= self._next:
+        self.backwards += 1
+        if self.backwards >= self.next_due:
             self._plan()
         return learned
 
     def look_again(self) -> None:
         """The graph is not as it was learned."""
-        if self._again < MAX_AGAIN and not self._due:
+        if self._again < MAX_AGAIN and not self.due:
             self._again += 1
-            self._due = True
+            self.due = True
 
     def release(self) -> None:
         """Put the flag back as it was. Can be called at any time."""
-        window, self._window = self._window, None
+        window, self.window = self.window, None
         if window is not None:
-            self._stuck = window.close()
+            self.stuck = window.close()
 
     def read(self, losses: Sequence[torch.Tensor]) -> Reading:
         """The graph of these losses, to look its operations up in; call it before backward."""
@@ -158,18 +174,18 @@ class LineMap:
     # --- learning ---------------------------------------------------------------------------------
 
     def _plan(self) -> None:
-        self._next = self._backwards + 1
+        self.next_due = self.backwards + 1
         if self._learned < FIRST:
-            self._due = True
+            self.due = True
         elif self._learned < MAX_LEARNED:
-            self._next = int(self._backwards * GROWTH) + 1
+            self.next_due = int(self.backwards * GROWTH) + 1
             elapsed_s = self._clock() - self._began_s
-            self._due = self._spent_s < SHARE * elapsed_s
+            self.due = self._spent_s < SHARE * elapsed_s
         else:
-            self._next = sys.maxsize
+            self.next_due = sys.maxsize
 
     def _learn(self, losses: Sequence[torch.Tensor]) -> Learned:
-        window = self._window
+        window = self.window
         assert window is not None
         self.release()
         began_s = self._clock()
@@ -197,7 +213,7 @@ class LineMap:
         """The script's own `detect_anomaly`, entered in our window, has put our flag back."""
         if not torch.is_anomaly_enabled():
             return
-        self._stuck = False
+        self.stuck = False
         if not torch.is_anomaly_check_nan_enabled():
             torch.set_anomaly_enabled(False, True)
 

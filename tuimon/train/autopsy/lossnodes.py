@@ -82,19 +82,19 @@ class _Passed(NamedTuple):
 
 
 class LossNodes:
-    """Listens to the risky operations of loss code. Used by the training thread only."""
+    """Listens to the risky operations of loss code. Used by the training thread only.
+
+    Attributes:
+        roots: what to listen to, by where backward is called; empty when there is nothing.
+        hooks: what listens until the gate.
+    """
 
     def __init__(self, lines: LineMap) -> None:
         self._lines = lines
-        self._roots: dict[Caller, list[_Twig]] = {}
+        self.roots: dict[Caller, list[_Twig]] = {}
         self._kept: list[_Passed] = []
         self._bytes = 0
-        self._hooks: list[Any] = []
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether no loss that is known has an operation to listen to."""
-        return not self._roots
+        self.hooks: list[Any] = []
 
     def before_backward(
         self, losses: Sequence[torch.Tensor], learned: Learned | None = None
@@ -107,9 +107,9 @@ class LossNodes:
         """
         if learned is not None:
             self._learn(learned)
-        if not self._roots:
+        if not self.roots:
             return
-        twigs = self._roots.get(caller())
+        twigs = self.roots.get(caller())
         if twigs is None:
             return
         for twig in twigs:
@@ -131,7 +131,7 @@ class LossNodes:
         """Forget what backward has shown."""
         self._kept.clear()
         self._bytes = 0
-        hooks, self._hooks = self._hooks, []
+        hooks, self.hooks = self.hooks, []
         for hook in hooks:
             hook.remove()
 
@@ -154,10 +154,10 @@ class LossNodes:
                 watched = _Watched(nodes.op_of(spot.node).name, way[-1][1], site, upstream)
                 _grow(roots, way, watched)
                 count += 1
-        if roots and (learned.caller in self._roots or len(self._roots) < MAX_LOSSES):
-            self._roots[learned.caller] = roots
+        if roots and (learned.caller in self.roots or len(self.roots) < MAX_LOSSES):
+            self.roots[learned.caller] = roots
         elif not roots:
-            self._roots.pop(learned.caller, None)
+            self.roots.pop(learned.caller, None)
 
     def _follow(self, node: Any, twig: _Twig) -> None:
         waiting = [(node, twig)]
@@ -178,8 +178,8 @@ class LossNodes:
             if len(self._kept) < MAX_KEPT:
                 self._keep(watched, given, got)
 
-        if len(self._hooks) < MAX_KEPT:
-            self._hooks.append(node.register_hook(after))
+        if len(self.hooks) < MAX_KEPT:
+            self.hooks.append(node.register_hook(after))
 
     def _keep(self, watched: _Watched, given: Any, got: Any) -> None:
         both = [each for each in (*given, *got) if each is not None]
@@ -214,6 +214,9 @@ def is_risky(node: Any, masked: bool = True) -> bool:
     if nodes.is_custom(node):
         return True
     kind = nodes.kind(node)
+    if kind == "Pow":  # of a number, as in a mean square: a product
+        exponent = getattr(node, "_saved_exponent", None)
+        kind = "Mul" if isinstance(exponent, int | float) and exponent >= 1 else kind
     return kind not in _TAME and (masked or kind not in _TAME_UNMASKED)
 
 

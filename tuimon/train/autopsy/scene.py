@@ -32,6 +32,7 @@ LEARN_EVERY = 256  # forwards after which the streams are compared once more
 # The gradient of the output costs about 3 µs and the call 3 µs more: below this they would be
 # more than 3 % of a step.
 SHORT_STEP_S = 2e-4
+LEAN = 10
 _ANY_AUTOCAST: Callable[[], bool] = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
 
 
@@ -109,17 +110,18 @@ class Scenes:
         dropped: forwards of this update that are no longer kept.
         wanted: the process-wide streams that forwards have been seen to draw from.
         generators: random streams of their own that the script has registered.
-        active: whether anything is kept at all; off with the autopsies.
+        keeps: whether anything is kept at all; neither with autopsies off nor in short steps.
         open: the innermost forward that is running.
         is_short: steps are so short that nothing is kept.
     """
 
     def __init__(self, observer: Observer, lines: LineMap) -> None:
         self._lines = lines
+        self._active = True
         self.calls: list[Call] = []
         self.dropped = 0
         self.wanted: tuple[str, ...] = ()
-        self.active = True
+        self.keeps = True
         self.generators: list[Any] = []
         self._observer = observer
         self.open: Call | None = None
@@ -127,26 +129,45 @@ class Scenes:
         self._met: dict[int, int] = {}
         self._bytes = 0
         self.is_short = False
-        self._short_steps = 0
+        self._lean = 0
+        self._suspected = False
         guard = observer.boundary.guard
-        self.enter = guard(TAP, self._enter)
+        self.enter = observer.boundary.within(TAP, self._enter)
         self.leave = guard(TAP, self._leave)
+
+    def switch(self, *, on: bool) -> None:
+        """Keep scenes, or none at all."""
+        self._active = on
+        self.keeps = on and not self.is_short
+
+    def suspect(self) -> None:
+        """Something was not finite: from now on a scene is worth its price, however short steps."""
+        self._suspected = True
+        if self.is_short:
+            self._shorten(False)
 
     def note_step(self, step_s: float | None) -> None:
         """After an update: nothing of it is kept; steps too short to pay for it keep nothing."""
         if self.calls:
             self.calls = []
-        self.open = None
-        self.dropped = self._bytes = 0
-        if step_s is None:
+            self.open = None
+            self.dropped = self._bytes = 0
+        if step_s is None or self._suspected:
             return
-        # Ten in a row either way, so that one that is disturbed decides nothing.
-        if (step_s < SHORT_STEP_S) is self.is_short:
-            self._short_steps = 0
-            return
-        self._short_steps += 1
-        if self._short_steps >= 10:
-            self.is_short, self._short_steps = not self.is_short, 0
+        # The median decides: short steps less long ones among the newest, which no few can turn.
+        if step_s < SHORT_STEP_S:
+            if self._lean < LEAN:
+                self._lean += 1
+            elif not self.is_short:
+                self._shorten(True)
+        elif self._lean > 0:
+            self._lean -= 1
+        elif self.is_short:
+            self._shorten(False)
+
+    def _shorten(self, is_short: bool) -> None:
+        self.is_short = is_short
+        self.keeps = self._active and not is_short
 
     def drop(self) -> None:
         """Keep nothing any longer."""
@@ -154,8 +175,10 @@ class Scenes:
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A training forward of a root begins."""
-        self._lines.before_forward(module)
-        if self.is_short or not self.active:
+        lines = self._lines
+        if lines.due or lines.stuck:
+            lines.before_forward(module)
+        if not self.keeps:
             return
         call = Call(module, args, kwargs)
         calls = self.calls
@@ -187,11 +210,15 @@ class Scenes:
         if type(output) is torch.Tensor:
             if output.grad_fn is None or _size(output) > MAX_OUTPUT_BYTES:
                 return
-            tensors = [output]
-        else:
+            self._ask(call, [output])
+            return
+        with torch._C.DisableTorchFunction():  # an output may be of a class of the script's
             tensors = flat_tensors(output)
-            if sum(map(_size, tensors)) > MAX_OUTPUT_BYTES:
-                return
+            if sum(map(_size, tensors)) <= MAX_OUTPUT_BYTES:
+                self._ask(call, tensors)
+
+    def _ask(self, call: Call, tensors: list[torch.Tensor]) -> None:
+        """Keep the gradients of the output."""
         call.grads = [None] * len(tensors)
         for index, tensor in enumerate(tensors):
             if (node := tensor.grad_fn) is not None:

@@ -40,6 +40,10 @@ class Batches:
     """What the training is fed with. Used by the training thread only.
 
     `_held` maps the id of a root module to its newest inputs.
+
+    Attributes:
+        was_bad: the loss of the newest backward was not finite.
+        due: why the batch of the coming update is looked at; "" when it is not.
     """
 
     def __init__(self, observer: Observer) -> None:
@@ -48,52 +52,50 @@ class Batches:
         self._held: dict[int, _Held] = {}
         self._looked = 0
         self._suspicions = 0
-        self._was_bad = False  # the loss of the newest backward was not finite
+        self.was_bad = False
         self._step: int | None = None  # the one that the following speak of
-        self._due = ""  # why its batch is looked at; "" when it is not
+        self.due = ""
         self._inputs: list[TensorSummary] = []
         self._left_out = 0
         self._seen: set[int] = set()  # root modules whose inputs are in `_inputs`
         self._loss_facts: list[LossFacts] = []
         self._facts_said = 0
         guard = observer.boundary.guard
-        self.on_forward = guard(TAP, self._enter)
-        self.on_loss = guard(TAP, self._meet_loss)
-        self.on_bad_gradients = guard(TAP, self._suspect_inputs)
+        within = observer.boundary.within
+        self.on_forward = within(TAP, self._enter)
+        self.on_loss = within(TAP, self._meet_loss)
+        self.on_bad_gradients = within(TAP, self._suspect_inputs)
         self.flush = guard(TAP, self._flush)
-
-    def wants(self, is_bad: bool) -> bool:
-        """Whether a loss is to be met: its batch is due, or it is the first good or bad one."""
-        return is_bad is not self._was_bad or bool(self._due)
 
     def _enter(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """A training forward of a root module begins."""
-        began_s = perf_counter()
         step = self._observer.roster.next_step()
         if step != self._step:
             self._begin(step)
         found, left_out = leaves_of(args, kwargs, MAX_INPUTS)
         self._held[id(module)] = [(name, weakref.ref(tensor)) for name, tensor in found]
-        self.passes.used(found)
-        if self._due and id(module) not in self._seen:
+        passes = self.passes
+        if passes.newest is not None or passes.current is not None:
+            passes.used(found)
+        if self.due and id(module) not in self._seen:
+            began_s = perf_counter()
             self._seen.add(id(module))
             self._left_out += left_out
             self._look(found)
-            if self._due == SAMPLE:
+            if self.due == SAMPLE:
                 self._observer.extras.pay(perf_counter() - began_s)
-        self._observer.times.cost_s += perf_counter() - began_s
 
     def _meet_loss(self, losses: Iterable[torch.Tensor], suspicious: bool) -> None:
         """A backward is about to begin: publish what its batch looks like, where that is due."""
-        fresh, self._was_bad = suspicious and not self._was_bad, suspicious
-        if fresh and self._due != FIRST:
+        fresh, self.was_bad = suspicious and not self.was_bad, suspicious
+        if fresh and self.due != FIRST:
             self._suspect()
-        if not self._due:
+        if not self.due:
             return
         began_s = perf_counter()
         with unseen():
             seen = losses_below(losses, self._limit())
-        is_sample = self._due == SAMPLE
+        is_sample = self.due == SAMPLE
         self._publish(seen)
         self._learn([loss.facts for loss in seen])
         if is_sample:
@@ -101,38 +103,38 @@ class Batches:
 
     def _suspect_inputs(self) -> None:
         """The gradients are not finite although the loss is: look at what led to them."""
-        if not self._due:
+        if not self.due:
             self._suspect()
-            if self._due:
+            if self.due:
                 self._publish([])
 
     def _flush(self) -> None:
         """Publish what no backward followed."""
-        if self._due and self._inputs:
+        if self.due and self._inputs:
             self._publish([])
 
     def _begin(self, step: int) -> None:
         """The first forward that leads to another update."""
-        if self._due:
+        if self.due:
             self._flush()
         self._step = step
         self._held.clear()
         first = self._looked < FIRST_BATCHES
-        self._due = FIRST if first else SAMPLE if self._observer.extras.armed else ""
-        if self._due:
+        self.due = FIRST if first else SAMPLE if self._observer.extras.armed else ""
+        if self.due:
             self._inputs, self._seen, self._left_out = [], set(), 0
 
     def _suspect(self) -> None:
         self._suspicions += 1
         if self._suspicions > MAX_SUSPICIONS:
             return
-        self._step, self._due = self._observer.roster.next_step(), SUSPICION
+        self._step, self.due = self._observer.roster.next_step(), SUSPICION
         self._inputs, self._left_out = [], 0
         for held in self._held.values():
             self._look([(name, known) for name, ref in held if (known := ref()) is not None])
 
     def _limit(self) -> int:
-        return SAMPLE_ELEMENTS if self._due == SAMPLE else FIRST_ELEMENTS
+        return SAMPLE_ELEMENTS if self.due == SAMPLE else FIRST_ELEMENTS
 
     def _look(self, leaves: Iterable[Leaf]) -> None:
         limit = self._limit()
@@ -150,7 +152,7 @@ class Batches:
             Batch(
                 step=self._step or 0,
                 time_ns=time.time_ns(),
-                why=self._due,
+                why=self.due,
                 inputs=self._inputs,
                 losses=losses,
                 data_epoch=epoch,
@@ -160,7 +162,7 @@ class Batches:
             )
         )
         self._looked += 1
-        self._due = ""
+        self.due = ""
         self._inputs = []
 
     def _learn(self, losses: list[LossFacts]) -> None:

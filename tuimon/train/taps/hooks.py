@@ -76,7 +76,9 @@ class _StepHooks:
                 changed = self._watch_closure(args, kwargs)
                 track.update.has_closure = changed is not None
             if changed is None:
-                scale = _grad_scale(optimizer)
+                scale = optimizer.__dict__.get("grad_scale")
+                if scale is not None:
+                    scale = _host_number(scale)
                 track.look(scale, scaled=scale is not None)
         if track.update.left_out:
             track.update.take_away(optimizer)
@@ -93,7 +95,8 @@ class _StepHooks:
         if observer.current is not track:
             return
         began_s = track.update.end()
-        track.update.give_back()
+        if track.update.left_out:
+            track.update.give_back()
         observer.current = None
         if observer.scaling is not track:
             track.finish()
@@ -156,15 +159,19 @@ class BeforeForward:
         if times.fetched_s is not None:
             times.data_s = (times.data_s or 0.0) + times.fetched_s
             times.fetched_s = None
+        began_s = perf_counter()
         observer.batches.on_forward(module, args, kwargs)
-        observer.scenes.enter(module, args, kwargs)
+        scenes, lines = observer.scenes, observer.examiner.lines
+        if scenes.keeps or lines.due or lines.stuck:
+            scenes.enter(module, args, kwargs)
+        ready_s = perf_counter()
+        times.cost_s += ready_s - began_s
         if times.forward_began_s is None:
-            times.forward_began_s = perf_counter()
+            times.forward_began_s = ready_s
 
 
-def _grad_scale(optimizer: Optimizer) -> float | None:
+def _host_number(scale: Any) -> float | None:
     """The scale that a fused optimizer will take out of the gradients itself."""
-    scale = optimizer.__dict__.get("grad_scale")
     if isinstance(scale, torch.Tensor) and scale.device.type == "cpu":
         return float(scale)
     return None

@@ -96,18 +96,26 @@ class LossTap:
             return None
         began_s = perf_counter()
         observer = self._observer
-        observer.gradients_change()
+        if observer.clips.calls or observer.clips.held or observer.roster.on_device:
+            observer.gradients_change()
         tensors = args[0] if args else kwargs.get("tensors", kwargs.get("self"))
-        graphs = _graphs(tensors)
-        observer.examiner.before_backward(graphs)
+        plain = type(tensors) is torch.Tensor
+        graphs = [tensors] if plain else _graphs(tensors)
+        lines, nodes = observer.examiner.lines, observer.examiner.nodes
+        due = lines.backwards + 1 >= lines.next_due
+        if due or nodes.roots or lines.window is not None or lines.stuck:
+            observer.examiner.before_backward(graphs)
+        else:
+            lines.backwards += 1
         if observer.losses.calls and observer.roster.gradients_are_cleared():
             observer.losses.start_sum_again()
-        value = self._value(tensors)
+        value = self._value_of(tensors) if plain else self._value(tensors)
         observer.backward_calls += 1
         observer.losses.add(value)
         is_bad = value is not None and not math.isfinite(value)
-        if observer.batches.wants(is_bad):
-            observer.batches.on_loss(graphs, is_bad)
+        batches = observer.batches
+        if batches.due or is_bad is not batches.was_bad:
+            batches.on_loss(graphs, is_bad)
         if value is not None and is_bad:
             observer.session.publish(
                 Loss(
@@ -138,8 +146,6 @@ class LossTap:
         return sum(known) if known and len(known) == len(values) else None
 
     def _one(self, tensor: torch.Tensor) -> float | None:
-        if type(tensor) is torch.Tensor:
-            return self._value_of(tensor)
         with torch._C.DisableTorchFunction():  # a class of the script's is asked nothing
             return self._value_of(tensor)
 
@@ -166,8 +172,6 @@ class LossTap:
 
 def _graphs(tensors: Any) -> list[torch.Tensor]:
     """The tensors whose graphs a backward call is about to walk."""
-    if type(tensors) is torch.Tensor:
-        return [tensors]
     listed = tensors if isinstance(tensors, list | tuple) else [tensors]
     return [each for each in listed if isinstance(each, torch.Tensor)]
 

@@ -162,7 +162,7 @@ class Wiring:
 
             def before_any_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
                 track = roster.tracks.get(id(optimizer))
-                if (track is None or track.optimizer is not optimizer) and not observer.off:
+                if (track is None or track.reference() is not optimizer) and not observer.off:
                     ask(optimizer)
 
             leave_alone(before_any_step.__code__, callees=True)
