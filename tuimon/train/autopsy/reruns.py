@@ -122,7 +122,8 @@ class Reruns:
         roots = self._observer.roster.roots()
         found = part_of("", retrace(poison, roots=roots, also=batch, limits=_limits(limit_s)))
         if found.names_something:
-            found.engine = f"{fields['engine']}+{FRAMES}"
+            engine = str(fields["engine"]).partition("+")[0]
+            found.engine = f"{engine}+{FRAMES}"
             found.path = [*found.path, *fields["path"]]
         return [found] if found.names_something or found.notes else []
 
