@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from statistics import median
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from tuimon.model.samples import Activations
 
 FIRST_STEPS = 32  # whose rates tell whether the training warms up
 NEWEST = 8
+FAINT = 1e-3  # of the highest learning rate: schedules end there, they do not live there
 MAX_KINDS = 256
 _HALF = "float16"
 
@@ -39,6 +41,8 @@ class Circumstances:
         most_calls: the most calls of one module within a forward, and that module.
         accumulated: the most backward calls of one update.
         updates: attempted updates.
+        faint: updates with a learning rate below `FAINT` of the highest one so far.
+        level_when_faint: loss at the first of them.
     """
 
     def __init__(self) -> None:
@@ -58,6 +62,8 @@ class Circumstances:
         self.most_calls: tuple[int, str] = (0, "")
         self.accumulated = 0
         self.updates = 0
+        self.faint = 0
+        self.level_when_faint: float | None = None
 
     def see(self, record: AnyRecord) -> None:
         """Take one record in."""
@@ -104,6 +110,10 @@ class Circumstances:
             self.top_rate = max(self.top_rate, record.lrs[0])
             if len(self.rates) < FIRST_STEPS:
                 self.rates.append(record.lrs[0])
+            if self.last_rate < FAINT * self.top_rate:
+                self.faint += 1
+                if self.level_when_faint is None and self.losses:
+                    self.level_when_faint = median(self.losses)
         loss, norm = loss_of(record), record.grad_norm
         if loss is not None and math.isfinite(loss):
             self.losses.append(loss)

@@ -191,3 +191,26 @@ def test_a_cause_that_shows_twice_at_one_place_is_one_finding():
     engine.close()
     [found] = engine.findings
     assert (found.cause, found.step, found.severity) == ("dead-relu", 3, "critical")
+
+
+def trained(losses: list[float], rates: list[float]) -> Circumstances:
+    found = Circumstances()
+    for step, (loss, rate) in enumerate(zip(losses, rates, strict=True)):
+        found.see(Step(step, 0, loss=loss, grad_norm=1.0, lrs=[rate]))
+    return found
+
+
+def test_a_rate_that_vanishes_before_the_loss_is_low_is_the_schedule():
+    vanishing = [0.1 * 0.5**step for step in range(100)]
+    assert causes(trained([2.0] * 100, vanishing)) == ["lr-schedule"]
+    learned = [2.0 * 0.7**step for step in range(100)]
+    assert causes(trained(learned, vanishing)) == []
+    cosine = [0.1 * max(1e-6, 1 - step / 100) for step in range(101)]
+    assert causes(trained([2.0] * 101, cosine)) == []
+
+
+def test_a_softmax_before_a_softmax_is_seen_without_a_plateau():
+    circumstances = trained([2.0] * 60, [0.1] * 60)
+    twice = lost(above=("LogSoftmaxBackward0", "SoftmaxBackward0"), op="NllLossBackward0")
+    circumstances.see(batch(losses=(twice,)))
+    assert causes(circumstances) == ["loss-api"]

@@ -24,6 +24,9 @@ from tuimon.model.text import plain
 RECTIFIERS = frozenset(("ReLU", "ReLU6", "Threshold", "Hardshrink", "Softshrink", "RReLU"))
 MANY = 0.9  # share of silent units that is worth a remark
 LOOKS = 2  # in a row
+# A layer that is off throughout in so many looks cuts off all that lies below it, whatever else of
+# the model still learns.
+LOST_LOOKS = 3
 # Updates in a row without any gradient in half of the weights or more: rarely chosen parts of a
 # model (experts, branches) wake up earlier.
 ROW = 50
@@ -66,7 +69,8 @@ class DeadUnits(CourseDetector):
             f"{plain(item.module, 120) or 'the model'} ({plain(item.kind, 60)}): "
             f"{100 * share:.0f} % of the units are 0 for every sample"
         )
-        severity = "warning" if share == 1.0 and self._is_stuck() else "info"
+        is_lost = share == 1.0 and (self._is_stuck() or looks >= LOST_LOOKS)
+        severity = "warning" if is_lost else "info"
         yield from self._say(item.module, step, severity, detail, {"silent_frac": share})
 
     def _judge_gradients(self, update: Update) -> Iterator[Symptom]:

@@ -13,7 +13,7 @@ from tuimon.diagnose.rules.leaves import Leaves, Updates
 from tuimon.diagnose.rules.operations import Operations
 from tuimon.diagnose.rules.scaling import NormalisationState, ScalerCollapse, ScalerOrder
 from tuimon.diagnose.rules.spiking import Spiking
-from tuimon.diagnose.rules.stalling import Blocked, Frozen, Plateau
+from tuimon.diagnose.rules.stalling import Blocked, Faint, Frozen, Misuse, Plateau
 
 RULES: tuple[Rule, ...] = (
     Operations(),
@@ -23,6 +23,8 @@ RULES: tuple[Rule, ...] = (
     Crashing(),
     Growing(),
     Frozen(),
+    Faint(),
+    Misuse(),
     Blocked(),
     Plateau(),
     Spiking(),

@@ -29,14 +29,14 @@ _SAYINGS: tuple[tuple[str, str, float], ...] = (
     (r"all elements of input should be between 0 and 1", "loss-api", 0.6),
     (r"binary_cross_entropy.*unsafe to autocast", "loss-api", 0.9),
     (r"expected scalar type \w+ but found \w+", "loss-api", 0.6),
+    (r"Using a target size .* different to the input size", "loss-api", 0.95),
+    (r"Expected input batch_size .* to match target batch_size", "loss-api", 0.93),
+    (r"multi-target not supported", "loss-api", 0.93),
     (r"doesn't match the size of optimizer's group", "resume-state", 0.9),
     (r"contains a parameter group that doesn't match", "resume-state", 0.9),
 )
 _INDEXED = re.compile(r"index (-?\d+ )?(is )?out of (range|bounds)|index out of range in self")
-_SHAPES = re.compile(
-    r"Using a target size .* different to the input size|size mismatch|must match the size of"
-    r"|Expected input batch_size|multi-target not supported"
-)
+_SHAPES = re.compile(r"size mismatch|must match the size of")
 
 
 class Crashing:

@@ -20,6 +20,8 @@ SUMMED = 32  # elements: below it a sum and a mean differ by less than learning 
 LEAP = 1e3
 RECURRENT = 8  # calls of one module within a forward
 _RECURRENT_KINDS = ("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell")
+# What multiplies by weights: only there does their scale show.
+_PRODUCTS = ("addmm", "mm", "bmm", "baddbmm", "addmv", "mv", "convolution", "linear", "matmul")
 _NON_FINITE = ("non-finite-loss", "non-finite-gradient", "non-finite-parameter")
 
 
@@ -61,6 +63,7 @@ def _overflow_at_once(evidence: Evidence) -> Symptom | None:
         and autopsy.verdict == OPERATION
         and autopsy.first.phase == FORWARD
         and autopsy.first.in_model
+        and autopsy.first.op.rpartition("::")[2] in _PRODUCTS
         and autopsy.step <= 1
         for autopsy in evidence.autopsies
     )

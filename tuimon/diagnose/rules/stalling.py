@@ -11,6 +11,9 @@ from tuimon.diagnose.rules.concluding import from_symptom
 from tuimon.model.records import Symptom
 from tuimon.model.units import number
 
+LONG = 50  # updates from which on a training is one
+MOST = 0.5  # of the updates
+UNDONE = 0.5  # of the first loss: below it the training has come somewhere
 _ADAPTIVE = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Lion", "Adafactor")
 _SATURATING = ("Sigmoid", "Tanh", "Hardsigmoid", "Softsign")
 _STALLS = ("plateau", "slow-progress", "frozen-parameters", "vanishing-gradient", "dead-units")
@@ -61,6 +64,43 @@ class Frozen:
         elif "float16" in dtypes:
             reason = "weights are stored in float16, whose resolution swallows the updates"
             yield from_symptom("bf16-stall", symptom, 0.7, [reason])
+
+
+class Faint:
+    """A learning rate that fell to next to nothing long before the loss was low.
+
+    Schedules end at a thousandth of their height and less; they spend a small part of a run there.
+    """
+
+    def conclude(self, evidence: Evidence) -> Iterator[Finding]:
+        run = evidence.circumstances
+        if run is None or run.first_loss is None or run.level_when_faint is None:
+            return
+        if run.updates < LONG or run.faint < MOST * run.updates:
+            return
+        if not run.level_when_faint > UNDONE * run.first_loss > 0:
+            return
+        detail = (
+            f"the learning rate was below a thousandth of {number(run.top_rate)} in {run.faint:,} "
+            f"of {run.updates:,} updates, from a loss of {number(run.level_when_faint)} on"
+        )
+        yield from_symptom("lr-schedule", _observed(detail), 0.85, [])
+
+
+class Misuse:
+    """A loss that gets what another loss expects: its graph shows it, with or without a plateau."""
+
+    def conclude(self, evidence: Evidence) -> Iterator[Finding]:
+        run = evidence.circumstances
+        if run is None or run.updates < LONG:
+            return
+        if twice := _softmax_twice(run):
+            yield from_symptom("loss-api", _observed(twice), 0.9, [])
+
+
+def _observed(detail: str) -> Symptom:
+    """An observation that no detector makes, because it is no symptom by itself."""
+    return Symptom("slow-progress", 0, 0, "warning", detail)
 
 
 class Blocked:
