@@ -132,10 +132,7 @@ class Track(Owner):
         weights.conclude(suspicious)
         if suspicious and not skipped and not _is_bad(losses.last):
             observer.batches.on_bad_gradients()
-        epoch = observer.roster.layers.table.epoch
-        data = observer.batches.passes.current
-        at = (None, None) if data is None else (data.epoch, data.batch)
-        place = Place(self.step, self.index, epoch, *at)
+        place = self._place()
         late = self.late is not None and self._submit(self.late, place, losses, scaler)
         now_s = time.perf_counter()
         step_s = None if self._finished_s is None else now_s - self._finished_s - update.waited_s
@@ -192,6 +189,12 @@ class Track(Owner):
         """Publish what a device still owes, until `time.monotonic` reaches the deadline."""
         if self.late is not None:
             self.late.flush(self._observer.session, deadline_s)
+
+    def _place(self) -> Place:
+        observer = self._observer
+        data = observer.batches.passes.current
+        at = (None, None) if data is None else (data.epoch, data.batch)
+        return Place(self.step, self.index, observer.roster.layers.table.epoch, *at)
 
     # --- parts ------------------------------------------------------------------------------------
 

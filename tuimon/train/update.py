@@ -141,9 +141,7 @@ def step_record(
     covering: set[tuple[int, int, int]],
 ) -> Step:
     """The record of a finished update."""
-    norms, flags, grad_norm, bad, bad_total = _findings(plan, update.measured, weights)
-    is_clipped = bool(update.calls) or update.left is not None
-    clipped = update.clipped_norm(plan.params, covering) if is_clipped else grad_norm
+    norms, flags, grad_norm, bad, total = _findings(plan, update.measured, weights)
     return Step(
         step=place.step,
         time_ns=time.time_ns(),
@@ -153,7 +151,7 @@ def step_record(
         loss_sum=losses.total,
         backward_calls=losses.calls,
         grad_norm=grad_norm,
-        grad_norm_clipped=clipped,
+        grad_norm_clipped=update.clipped_norm(plan.params, covering),
         max_norm=clip.bound_of(update.calls) if update.calls else None,
         clip=clip_mode,
         lrs=lrs,
@@ -163,7 +161,7 @@ def step_record(
         norms=norms,
         flags=flags,
         bad=bad,
-        bad_total=bad_total,
+        bad_total=total,
         step_s=times.step_s,
         data_s=times.data_s,
         forward_s=times.forward_s,
