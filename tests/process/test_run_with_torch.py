@@ -213,5 +213,6 @@ for step in range(6):
     assert report["run"]["exit"] == {"kind": "ok", "code": 0, "detail": ""}
     found = {(symptom["kind"], symptom["step"]) for symptom in report["symptoms"]}
     assert ("non-finite-loss", 3) in found
-    assert len(watched.ours) == 2
+    assert len(watched.ours) == 3
+    assert "step 3: the batch" in watched.ours[1]
     assert "report.json" in watched.ours[-1]

@@ -99,6 +99,11 @@ class Extras:
         for turns in self._turns.values():
             turns.drop()
 
+    def take_off(self) -> None:
+        """No hook of a sample stays on the modules; what it has measured so far stays."""
+        for watch in self._watches.values():
+            watch.take_off()
+
     # --- the places in a step ---------------------------------------------------------------------
 
     def _before_forward(self, root: nn.Module) -> None:

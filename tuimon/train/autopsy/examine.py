@@ -172,7 +172,7 @@ class Examiner:
         self._examined += 1
         was, observer.off = observer.off, True  # no tap of ours takes part in a re-run
         try:
-            observer.extras.stop()
+            observer.extras.take_off()
             if about.pop("update", False):
                 limit_s = self._limit_s(began_s)
                 track = about["track"]
