@@ -9,6 +9,7 @@ from torch import nn
 
 from tests.train.conftest import Feed
 from tuimon.model.samples import Activation, Activations, ParameterSample, ParameterSamples
+from tuimon.train.autopsy.scene import AfterForward
 
 
 def loop(
@@ -53,4 +54,9 @@ def parameters(feed: Feed, name: str) -> list[tuple[int, ParameterSample]]:
 
 
 def hooks_of(model: nn.Module) -> int:
-    return sum(len(module._forward_hooks) for module in model.modules())
+    """Those that a sample puts on; a watched root keeps the one that ends its forward."""
+    return sum(
+        type(hook) is not AfterForward
+        for module in model.modules()
+        for hook in module._forward_hooks.values()
+    )

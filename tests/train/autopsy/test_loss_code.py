@@ -27,7 +27,7 @@ class Loop:
         self.model = fault.model() if model is None else model
         self.lines = LineMap(lambda: [("", self.model)])
         self.nodes = LossNodes(self.lines)
-        self.model.register_forward_pre_hook(lambda module, _: self.lines.before_forward(module))
+        self.model.register_forward_pre_hook(lambda *_: self.lines.before_forward())
         self.losses: list[float] = []
 
     def run(self, batches: Iterable[tuple[torch.Tensor, ...]]) -> Found | None:

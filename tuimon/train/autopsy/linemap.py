@@ -7,7 +7,6 @@ number changes, and in every other step nothing is done.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -114,7 +113,7 @@ class LineMap:
             self.release()
         self.due, self.next_due = on, self.backwards + 1 if on else sys.maxsize
 
-    def before_forward(self, module: nn.Module) -> None:
+    def before_forward(self) -> None:
         """A training forward of a watched root begins."""
         if self.stuck:
             self._unstick()
@@ -123,8 +122,13 @@ class LineMap:
         self.due = False
         began_s = self._clock()
         self.window = _Window(self._paths(), self._clock)
-        self.window.open(module, self.release)
+        self.window.open()
         self._spent_s += self._clock() - began_s
+
+    def after_forward(self) -> None:
+        """One has ended while a window was open. When it raised, no backward will close that."""
+        if sys.exc_info()[0] is not None:
+            self.release()
 
     def before_backward(self, losses: Sequence[torch.Tensor]) -> Learned | None:
         """A backward of the user's is about to begin; returns what was learned of its graph."""
@@ -251,11 +255,10 @@ class _Window:
         self._made: dict[tuple[CodeType | None, int, str | None], Site] = {}
         self._ours = False
         self._checks_nan = True
-        self._hook: Any = None
         self._original: Any = None
         self._mine: Any = None
 
-    def open(self, module: nn.Module, on_error: Callable[[], None]) -> None:
+    def open(self) -> None:
         if torch.is_anomaly_enabled():
             return  # the script's own; its nodes carry their stacks as it is
         self._checks_nan = torch.is_anomaly_check_nan_enabled()
@@ -264,22 +267,9 @@ class _Window:
         _stacks.format_stack = self._mine
         torch.set_anomaly_enabled(True, False)
         self._ours = True
-        if "_orig_mod" in module._modules or module._compiled_call_impl is not None:
-            return  # a hook would be a reason to compile anew
-
-        def after(*_: Any) -> None:
-            if torch.compiler.is_compiling():  # a module that is compiled although its root is not
-                return
-            with contextlib.suppress(Exception):
-                self._unhook()
-                if sys.exc_info()[0] is not None:
-                    on_error()
-
-        self._hook = module.register_forward_hook(after, always_call=True)
 
     def close(self) -> bool:
         """Put everything back; True when the flag has been taken over by the script meanwhile."""
-        self._unhook()
         if self._mine is not None and _stacks.format_stack == self._mine:
             _stacks.format_stack = self._original
         if not self._ours:
@@ -290,11 +280,6 @@ class _Window:
         if torch.is_anomaly_enabled():
             torch.set_anomaly_enabled(False, self._checks_nan)
         return False
-
-    def _unhook(self) -> None:
-        hook, self._hook = self._hook, None
-        if hook is not None:
-            hook.remove()
 
     def _stack(self) -> list[str]:
         """What autograd asks for at each node that it makes."""

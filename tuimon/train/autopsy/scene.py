@@ -1,14 +1,17 @@
 """Keeps what it takes to run the newest training forwards again, until their update is over.
 
 Per forward: what the root was called with, the random streams it is known to draw from, autocast,
-and the gradient that comes back to its output. One batch may live to the end of its update.
+and the gradient that comes back to its output. One batch may live to the end of its update, but
+none outlives a graph that no backward went through: no update follows from it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 import weakref
 from collections.abc import Callable
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 TAP = "autopsy"
 MAX_CALLS = 8  # forwards of one update that are kept; with accumulation the newest ones
 MAX_CALLS_BYTES = 1 << 28  # inputs of all but the newest of them
-MAX_OUTPUT_BYTES = 64 << 20  # of outputs whose gradient is kept: logits can be large
+MAX_OUTPUT_BYTES = 64 << 20  # of an output whose gradient is kept: logits can be large
 LEARN_FORWARDS = 3  # of each root: which streams it draws from, and where it is called
 LEARN_EVERY = 256  # forwards after which the streams are compared once more
 # The gradient of the output costs about 3 µs and the call 3 µs more: below this they would be
@@ -34,6 +37,12 @@ LEARN_EVERY = 256  # forwards after which the streams are compared once more
 SHORT_STEP_S = 2e-4
 LEAN = 10
 _ANY_AUTOCAST: Callable[[], bool] = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
+
+
+class _Graph:
+    """Lives as long as the graph of one forward, whose nodes hold it."""
+
+    __slots__ = ("__weakref__",)
 
 
 class Call:
@@ -49,6 +58,9 @@ class Call:
         place: the line that called it, once that is known.
         grads: gradients that came back, one for each tensor of the output; None not captured.
         step: the update it leads to.
+        size: bytes of its inputs, once another forward has followed.
+        graph: of the output; None where nothing was found that a backward can come to.
+        used: [whether a backward came to the output]; hooks hold it, which must not hold the call.
     """
 
     __slots__ = (
@@ -56,13 +68,16 @@ class Call:
         "autocast",
         "generators",
         "grads",
+        "graph",
         "kwargs",
         "learning",
         "module",
         "outer",
         "place",
         "random",
+        "size",
         "step",
+        "used",
         "versions",
     )
 
@@ -82,6 +97,9 @@ class Call:
         self.learning: dict[str, Any] | None = None
         self.outer: Call | None = None
         self.step = 0
+        self.size = 0
+        self.graph: weakref.ref[_Graph] | None = None
+        self.used = [False]
 
     @property
     def was_modified(self) -> bool:
@@ -91,13 +109,14 @@ class Call:
             for version, each in zip(self.versions, self.args, strict=True)
         )
 
-    def returned(self, index: int, place: int) -> Callable[[Any], None]:
-        """A hook that keeps the gradient of one output; it must not hold the call itself."""
-        grads = self.grads
-        assert grads is not None
+    def returned(self, graph: _Graph, index: int, place: int) -> Callable[[Any], None]:
+        """A hook that keeps the gradient of one output, and holds `graph` as long as it lives."""
+        grads, used = self.grads, self.used
 
-        def keep(arrived: Any) -> None:
-            grads[index] = arrived[place]
+        def keep(arrived: Any, graph: _Graph = graph) -> None:
+            used[0] = True
+            if grads is not None:
+                grads[index] = arrived[place]
 
         return keep
 
@@ -127,13 +146,13 @@ class Scenes:
         self.open: Call | None = None
         self._places: dict[int, Place | None] = {}
         self._met: dict[int, int] = {}
-        self._bytes = 0
         self.is_short = False
         self._lean = 0
         self._suspected = False
         guard = observer.boundary.guard
         self.enter = observer.boundary.within(TAP, self._enter)
         self.leave = guard(TAP, self._leave)
+        self.end_lines = guard(TAP, lines.after_forward)
 
     def switch(self, *, on: bool) -> None:
         """Keep scenes, or none at all."""
@@ -151,7 +170,7 @@ class Scenes:
         if self.calls:
             self.calls = []
             self.open = None
-            self.dropped = self._bytes = 0
+            self.dropped = 0
         if step_s is None or self._suspected:
             return
         # The median decides: short steps less long ones among the newest, which no few can turn.
@@ -177,7 +196,7 @@ class Scenes:
         """A training forward of a root begins."""
         lines = self._lines
         if lines.due or lines.stuck:
-            lines.before_forward(module)
+            lines.before_forward()
         if not self.keeps:
             return
         call = Call(module, args, kwargs)
@@ -205,24 +224,40 @@ class Scenes:
         if call is None or call.module() is not module:
             return
         self.open, call.outer = call.outer, None
+        if output is None and sys.exc_info()[0] is not None:
+            self._let_go(call)  # it raised
+            return
         if call.learning is not None:
             self._learn(call)
         if type(output) is torch.Tensor:
-            if output.grad_fn is None or _size(output) > MAX_OUTPUT_BYTES:
-                return
-            self._ask(call, [output])
+            if output.grad_fn is not None:
+                self._ask(call, [output])
             return
         with torch._C.DisableTorchFunction():  # an output may be of a class of the script's
             tensors = flat_tensors(output)
-            if sum(map(_size, tensors)) <= MAX_OUTPUT_BYTES:
+            if any(tensor.grad_fn is not None for tensor in tensors):
                 self._ask(call, tensors)
 
     def _ask(self, call: Call, tensors: list[torch.Tensor]) -> None:
-        """Keep the gradients of the output."""
-        call.grads = [None] * len(tensors)
+        """Keep the gradients of the output, and notice when the graph goes without a backward."""
+        if sum(map(_size, tensors)) <= MAX_OUTPUT_BYTES:
+            call.grads = [None] * len(tensors)
+        graph = _Graph()
+        call.graph = weakref.ref(graph, self._gone)
         for index, tensor in enumerate(tensors):
             if (node := tensor.grad_fn) is not None:
-                node.register_prehook(call.returned(index, tensor.output_nr))
+                node.register_prehook(call.returned(graph, index, tensor.output_nr))
+
+    def _gone(self, graph: weakref.ref[_Graph]) -> None:
+        """The graph of a forward is gone, on whatever thread."""
+        for call in tuple(self.calls):
+            if call.graph is graph and not call.used[0]:
+                self._let_go(call)
+
+    def _let_go(self, call: Call) -> None:
+        """No update follows from this forward."""
+        with contextlib.suppress(ValueError):
+            self.calls.remove(call)
 
     def _learn(self, call: Call) -> None:
         """See which streams the forward has drawn from; they are read at every one from now on."""
@@ -234,15 +269,16 @@ class Scenes:
 
     def _make_room(self, calls: list[Call]) -> None:
         """Another forward of the same update: the oldest give way."""
-        self._bytes += sum(_size(each) for each in calls[-1].args if type(each) is torch.Tensor)
-        while calls and (len(calls) >= MAX_CALLS or self._bytes > MAX_CALLS_BYTES):
-            gone = calls.pop(0)
-            self._bytes -= sum(_size(each) for each in gone.args if type(each) is torch.Tensor)
+        newest = calls[-1]
+        newest.size = sum(_size(each) for each in newest.args if type(each) is torch.Tensor)
+        kept = sum(each.size for each in calls)
+        while calls and (len(calls) >= MAX_CALLS or kept > MAX_CALLS_BYTES):
+            kept -= calls.pop(0).size
             self.dropped += 1
 
 
 class AfterForward:
-    """Forward hook of a root module: the gradient of its output is asked for.
+    """Forward hook of a root module, also called when it raises: the end of a forward.
 
     Copies and pickles to an inert callable of the standard library, as its counterpart does.
     """
@@ -254,9 +290,15 @@ class AfterForward:
         # First, and alone: traced into a compiled region this must stay free of effects.
         if torch.compiler.is_compiling():
             return
-        scenes = self._observer.scenes
+        observer = self._observer
+        scenes = observer.scenes
+        window = observer.examiner.lines.window
+        if (scenes.open is None and window is None) or get_ident() != observer.thread:
+            return
         if scenes.open is not None:
             scenes.leave(module, output)
+        if window is not None:
+            scenes.end_lines()
 
     def __deepcopy__(self, memo: Any) -> Any:
         return contextlib.nullcontext().__exit__

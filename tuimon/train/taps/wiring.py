@@ -142,7 +142,9 @@ class Wiring:
             if known is None or known[0]() is not model:
                 handles = (
                     model.register_forward_pre_hook(BeforeForward(observer), with_kwargs=True),
-                    model.register_forward_hook(AfterForward(observer)),
+                    # Stays: while an exception passes, torch walks this table itself, and a hook
+                    # that goes or comes meanwhile would put torch's own error in its place.
+                    model.register_forward_hook(AfterForward(observer), always_call=True),
                 )
                 self._forwards[id(model)] = (weakref.ref(model), handles)
 
