@@ -222,10 +222,6 @@ class ForwardWatch:
         if _interpreters() is not None or torch._C._get_tracing_state() is not None:
             self.left_out["inside a transformation"] += 1
             return
-        # A mode would meet our operations among the script's own.
-        if torch._C._len_torch_dispatch_stack() > 0:
-            self.left_out["inside a dispatch mode"] += 1
-            return
         tally = self._tallies.setdefault(name, _Tally(kind=self._kinds.get(name, "")))
         tally.calls += 1
         found, left_out = leaves_of((output,), {}, MAX_OUTPUTS)
