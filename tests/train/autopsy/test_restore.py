@@ -15,9 +15,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from tuimon.train.autopsy import streams
-from tuimon.train.autopsy.restore import CannotKeep
+from tuimon.train.autopsy.restore import TENSORS_LEFT, CannotKeep
 from tuimon.train.autopsy.sandbox import sandbox
 
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    LIVING = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)])  # has no shape
 CALLS: list[int] = []
 SEEN = 0
 
@@ -239,3 +242,60 @@ def test_switches_are_as_before() -> None:
         assert not torch.is_grad_enabled()
     assert not torch.is_anomaly_enabled()
     assert torch.get_default_dtype() is torch.float32
+
+
+def emptied(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory was given up, as sharding does."""
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
+def leaked() -> torch.Tensor:
+    """A tensor from inside a transform that is over."""
+    found: list[torch.Tensor] = []
+    torch.vmap(lambda x: found.append(x) or x)(torch.ones(3))  # type: ignore[func-returns-value]
+    return found[0]
+
+
+def test_tensors_that_cannot_be_asked_do_not_hinder_a_second_run() -> None:
+    class Writing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.own = [LIVING.clone(), emptied(torch.ones(3)), leaked()]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            LIVING.mul_(2)
+            self.own[0].mul_(2)
+            return x + 1
+
+    model = Writing()
+    with sandbox([model]) as kept:
+        model(torch.zeros(1))
+    for nested in (LIVING, model.own[0]):
+        assert float(nested.values().sum()) == 18.0
+    assert TENSORS_LEFT in kept.notes
+
+
+def test_a_parameter_without_memory_is_not_read() -> None:
+    model = nn.Linear(3, 3)
+    emptied(model.weight.data)
+    with pytest.raises(CannotKeep, match="given up"), sandbox([model]):
+        raise AssertionError("something was run")
+
+
+def test_globals_that_cannot_be_asked_do_not_hinder_a_second_run(
+    monkeypatch: pytest.MonkeyPatch, model: Fussy
+) -> None:
+    class Odd:
+        """Pretends to be something that it cannot reach, as lazy objects do."""
+
+        @property  # type: ignore[misc]
+        def __class__(self) -> Any:
+            raise RuntimeError("outside of any context")
+
+    monkeypatch.setitem(globals(), "ODD", Odd())
+    before = everything(model)
+    with sandbox([model]):
+        model(torch.randn(4, 6))
+    for one, other in zip(before, everything(model), strict=True):
+        assert same(one, other)

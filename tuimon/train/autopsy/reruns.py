@@ -182,7 +182,7 @@ class Reruns:
         root = unwrap(module)
         notes = [MODIFIED] if call.was_modified else []
         try:
-            with sandbox([root], random_states=call.random, registered=call.generators):
+            with sandbox([root], random_states=call.random, registered=call.generators) as kept:
                 args, kwargs = _copied((call.args, call.kwargs))
                 about: Mapping[str, Any] = {
                     "roots": self._observer.roster.roots(),
@@ -200,7 +200,7 @@ class Reruns:
                 part = part_of(MODEL, found)
         except CannotKeep as reason:
             return Part(MODEL, notes=[f"the model was not run again: {reason}"])
-        part.notes = [*notes, *part.notes]
+        part.notes = [*notes, *part.notes, *kept.notes]
         return part
 
     def _closure(
@@ -217,7 +217,7 @@ class Reruns:
                 random_states=closure.random,
                 registered=closure.generators,
                 also=[closure.function],
-            ):
+            ) as kept:
                 args, kwargs = _copied((closure.args, closure.kwargs))
                 found = rerun_closure(
                     closure.function,
@@ -229,7 +229,9 @@ class Reruns:
                     limits=_limits_until(until_s),
                 )
                 fields["rerun_loss"] = found.loss
-                return part_of(CLOSURE, found)
+                part = part_of(CLOSURE, found)
+                part.notes += kept.notes
+                return part
         except CannotKeep as reason:
             return Part(CLOSURE, notes=[f"the batch was not run again: {reason}"])
 

@@ -26,6 +26,9 @@ from tuimon.train.autopsy import streams
 MAX_PLACES = 200_000  # visited for one re-run, about 0.2 s
 MAX_BYTES = 1 << 28  # of tensors and arrays that are no parameters and no buffers
 
+TENSORS_LEFT = "not every tensor that the modules reach was looked after"
+GLOBALS_LEFT = "not every global variable of the script was looked after"
+
 _SCALARS = frozenset(
     (int, float, bool, str, bytes, complex, type(None), type, range, slice, type(Ellipsis))
 )
@@ -125,7 +128,7 @@ class Kept:
 
     def _keep(self, value: Any, kind: type) -> Iterable[Any]:
         """Note how one object is put back; what is to be visited from there."""
-        if isinstance(value, torch.Tensor):
+        if issubclass(kind, torch.Tensor):
             self._keep_tensor(value)
         elif issubclass(kind, dict):
             return self._keep_dict(value)
@@ -148,10 +151,10 @@ class Kept:
             return (value.func, value.args, value.keywords)
         elif kind is itertools.count:
             self._stand_ins[id(value)] = _same_count(value)
-        elif isinstance(value, Iterator) and kind.__module__ in ("builtins", "itertools"):
+        elif issubclass(kind, Iterator) and kind.__module__ in ("builtins", "itertools"):
             if self._is_strict:
                 raise CannotKeep(f"a {kind.__name__} would be advanced by a re-run")
-        elif not (_is_foreign(kind) or isinstance(value, _OF_THE_LOOP)):
+        elif not (_is_foreign(kind) or issubclass(kind, _OF_THE_LOOP)):
             return self._keep_object(value, kind)
         return ()
 
@@ -243,22 +246,31 @@ class Kept:
             saved = dict(values)
             self._undo.append(functools.partial(_put_globals, values, saved))
             for each in saved.values():
-                if isinstance(each, types.ModuleType | torch.optim.Optimizer | nn.Module):
+                if issubclass(type(each), types.ModuleType | torch.optim.Optimizer | nn.Module):
                     continue
                 try:
                     self._visit_all([each])
                 except CannotKeep:
-                    self.notes.append("not every global variable of the script was looked after")
+                    self._note(GLOBALS_LEFT)
                     return
+                except Exception:  # it cannot be asked; the others can
+                    self._note(GLOBALS_LEFT)
 
     # --- tensors and arrays -----------------------------------------------------------------------
 
     def _keep_tensor(self, value: torch.Tensor) -> None:
-        plain = type(value) in (torch.Tensor, nn.Parameter) and value.layout is torch.strided
-        if not plain or value.device.type == "meta" or value.is_inference() or _overlaps(value):
+        if type(value) not in (torch.Tensor, nn.Parameter):
             return
-        self._pay(value.numel() * value.element_size())
-        version, content = value._version, value.detach().clone()
+        try:
+            if not _is_writable(value):
+                return
+            self._pay(value.numel() * value.element_size())
+            version, content = value._version, value.detach().clone()
+        except CannotKeep:
+            raise
+        except Exception:  # some only look plain: without memory, or from inside a transform
+            self._note(TENSORS_LEFT)
+            return
 
         def undo() -> None:
             # By `data`, so that a graph which has saved the tensor does not see a new version.
@@ -279,6 +291,10 @@ class Kept:
 
         self._undo.append(undo)
 
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
     def _pay(self, size: int) -> None:
         self._bytes += size
         if self._bytes > MAX_BYTES:
@@ -293,6 +309,8 @@ def _stand_in(tensor: torch.Tensor) -> torch.Tensor:
     """
     if type(tensor) not in (torch.Tensor, nn.Parameter, nn.Buffer):
         raise CannotKeep(f"it holds a {type(tensor).__name__}, which cannot be exchanged")
+    if tensor.layout is torch.strided and tensor.device.type != "meta" and _is_emptied(tensor):
+        raise CannotKeep("the memory of a parameter or buffer was given up")
     copy = tensor.detach().clone()
     if isinstance(tensor, nn.Parameter) and type(tensor) is nn.Parameter:
         copy = nn.Parameter(copy, requires_grad=tensor.requires_grad)
@@ -310,6 +328,19 @@ def _same_count(value: Any) -> Any:
         return itertools.count(*map(int, words))
     except ValueError:
         raise CannotKeep("an itertools.count would be advanced by a re-run") from None
+
+
+def _is_writable(tensor: torch.Tensor) -> bool:
+    """Whether its elements lie in memory and can be written as a whole."""
+    if tensor.layout is not torch.strided or tensor.device.type == "meta" or tensor.is_inference():
+        return False
+    # A nested one has no shape to ask for.
+    return not _is_emptied(tensor) and (tensor.is_nested or not _overlaps(tensor))
+
+
+def _is_emptied(tensor: torch.Tensor) -> bool:
+    """Whether its memory was given up: torch would read there all the same, and crash."""
+    return tensor.numel() > 0 and tensor.data_ptr() == 0
 
 
 def _overlaps(tensor: torch.Tensor) -> bool:
