@@ -4,7 +4,7 @@
 
 Compared bit for bit at the end of each run: parameters, optimizer state, loss scale, random
 streams, what was printed and the exit status. A watched run that published no update of a script
-that trains proves nothing and fails too. Where a difference is found the script runs bare once
+that trains to its end proves nothing and fails too. Where a difference is found the script runs bare once
 more: one that does not repeat itself proves nothing and is listed as such.
 
 `--reports` keeps the report of each watched run, for `tests.cases.score`.
@@ -54,7 +54,7 @@ def fingerprint(script: Path, *, watched: bool, reports: Path | None = None) -> 
         found["exit"] = str(run.returncode)
         found["stdout"] = run.stdout.decode(errors="replace")
         found["stderr"] = "\n".join(line for line in lines if not line.startswith("tuimon:"))
-        if watched and _trains(found):
+        if watched and run.returncode == 0 and _trains(found):
             found["watched"] = str(_has_steps(Path(folder)))
         return found
 
