@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from tests.train.conftest import Feed
 from tuimon.model import commands
 from tuimon.model.records import UNMEASURED
 from tuimon.train import monitor as monitors
+from tuimon.train.owner import Owner
 
 
 def test_tied_and_late_parameters(feed: Feed) -> None:
@@ -168,3 +171,21 @@ def test_a_parameter_that_is_updated_outside_counts_by_itself(feed: Feed) -> Non
         [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)],
         [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4)],
     )
+
+
+@pytest.mark.hazard(2)
+def test_an_optimizer_may_go_whatever_fails(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(self: Owner, _: Any) -> None:
+        raise ZeroDivisionError("on purpose")
+
+    monkeypatch.setattr(Owner, "_forget", fails)
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    tuimon.watch(model, optimizer)
+    capsys.readouterr()
+    del optimizer
+    gc.collect()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("tuimon: the end of an optimizer could not be watched")

@@ -34,7 +34,8 @@ class Owner:
         self.late: LateStats | None = None
         self._observer = observer
         # A plan holds parameters strongly: it must not outlive the optimizer that holds them too.
-        self.reference = weakref.ref(optimizer, self._forget)
+        forget = observer.boundary.within("the end of an optimizer", self._forget)
+        self.reference = weakref.ref(optimizer, forget)
         self._handles: list[Any] = []
         self._lists: list[list[torch.Tensor]] = []  # of each group, as the plan was made from them
         self._covering: set[tuple[int, int, int]] = set()

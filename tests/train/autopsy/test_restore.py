@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from tuimon.train.autopsy import sandbox as sandboxes
 from tuimon.train.autopsy import streams
 from tuimon.train.autopsy.restore import TENSORS_LEFT, CannotKeep
 from tuimon.train.autopsy.sandbox import sandbox
@@ -296,6 +297,26 @@ def test_globals_that_cannot_be_asked_do_not_hinder_a_second_run(
     monkeypatch.setitem(globals(), "ODD", Odd())
     before = everything(model)
     with sandbox([model]):
+        model(torch.randn(4, 6))
+    for one, other in zip(before, everything(model), strict=True):
+        assert same(one, other)
+
+
+def test_an_interruption_while_all_is_put_back_leaves_no_half(
+    model: Fussy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_back, calls = sandboxes._put_back, 0
+
+    def interrupted(*args: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise KeyboardInterrupt
+        put_back(*args)
+
+    monkeypatch.setattr(sandboxes, "_put_back", interrupted)
+    before = everything(model)
+    with pytest.raises(KeyboardInterrupt), sandbox([model]):
         model(torch.randn(4, 6))
     for one, other in zip(before, everything(model), strict=True):
         assert same(one, other)

@@ -56,17 +56,16 @@ def sandbox(
                     streams.set_state(generator, state)
             yield kept
         finally:
-            _put_back(kept, before)
+            try:
+                _put_back(kept, before)
+            except BaseException:  # an interruption must not leave half of it behind
+                _put_back(kept, before)
+                raise
 
 
 def _put_back(kept: Kept, before: streams.Streams) -> None:
-    try:
-        kept.put_back()
-        before.put_back()
-    except BaseException:  # an interruption must not leave half of it behind
-        kept.put_back()
-        before.put_back()
-        raise
+    kept.put_back()
+    before.put_back()
 
 
 def _refuse(roots: list[nn.Module]) -> None:
