@@ -230,7 +230,7 @@ class Reruns:
                 )
                 fields["rerun_loss"] = found.loss
                 part = part_of(CLOSURE, found)
-                part.notes += kept.notes
+                part.notes = [*part.notes, *kept.notes]
                 return part
         except CannotKeep as reason:
             return Part(CLOSURE, notes=[f"the batch was not run again: {reason}"])

@@ -271,14 +271,7 @@ class Kept:
         except Exception:  # some only look plain: without memory, or from inside a transform
             self._note(TENSORS_LEFT)
             return
-
-        def undo() -> None:
-            # By `data`, so that a graph which has saved the tensor does not see a new version.
-            value.data.copy_(content)
-            if value._version != version:
-                torch._C._autograd._unsafe_set_version_counter((value,), (version,))
-
-        self._undo.append(undo)
+        self._undo.append(functools.partial(_put_tensor, value, content, version))
 
     def _keep_array(self, value: Any) -> None:
         if value.dtype.hasobject or not value.flags.writeable:
@@ -385,6 +378,13 @@ def _is_installed(source: types.ModuleType) -> bool:
 def _put_slot(slot: Any, owner: Any, content: Any) -> None:
     if slot.__get__(owner, type(owner)) is not content:
         slot.__set__(owner, content)
+
+
+def _put_tensor(tensor: torch.Tensor, content: torch.Tensor, version: int) -> None:
+    # By `data`, so that a graph which has saved the tensor does not see a new version.
+    tensor.data.copy_(content)
+    if tensor._version != version:
+        torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
 
 
 def _put_attribute(kind: type, name: str, value: Any) -> None:
