@@ -4,8 +4,8 @@
 
 Compared bit for bit at the end of each run: parameters, optimizer state, loss scale, random
 streams, what was printed and the exit status. A watched run that published no update of a script
-that trains to its end proves nothing and fails too. Where a difference is found the script runs bare once
-more: one that does not repeat itself proves nothing and is listed as such.
+that trains to its end proves nothing and fails too. Where a difference is found the script runs
+bare once more: one that does not repeat itself proves nothing and is listed as such.
 
 `--reports` keeps the report of each watched run, for `tests.cases.score`.
 
