@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 import collections
+import datetime
+import decimal
+import fractions
+import functools
 import itertools
+import pathlib
 import random
+import re
+import sys
+import time
 import warnings
 from typing import Any
 
@@ -295,6 +303,34 @@ def test_globals_that_cannot_be_asked_do_not_hinder_a_second_run(
             raise RuntimeError("outside of any context")
 
     monkeypatch.setitem(globals(), "ODD", Odd())
+    before = everything(model)
+    with sandbox([model]):
+        model(torch.randn(4, 6))
+    for one, other in zip(before, everything(model), strict=True):
+        assert same(one, other)
+
+
+def test_objects_of_any_kind_in_the_script_do_not_hinder_a_second_run(
+    monkeypatch: pytest.MonkeyPatch, model: Fussy
+) -> None:
+    many = [
+        datetime.timedelta(milliseconds=200),
+        datetime.datetime(2026, 12, 1, 12, 30),
+        slice(0, 5000),
+        functools.partial(max, 7),
+        complex(1, 2),
+        fractions.Fraction(1, 3),
+        decimal.Decimal("1.5"),
+        pathlib.Path("a/b"),
+        re.match("a", "a"),
+        memoryview(b"abc"),
+        sys.float_info,
+        time.localtime(),
+        ValueError("kept"),
+        property(len),
+    ]
+    monkeypatch.setitem(globals(), "MANY", many)
+    model.many = many
     before = everything(model)
     with sandbox([model]):
         model(torch.randn(4, 6))

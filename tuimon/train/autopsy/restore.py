@@ -346,6 +346,7 @@ def _slots(kind: type) -> list[Any]:
     return [
         value
         for base in kind.__mro__
+        if "__slots__" in vars(base)  # members of types in C cannot be set, and need not be
         for value in vars(base).values()
         if isinstance(value, types.MemberDescriptorType)
     ]
