@@ -345,9 +345,8 @@ def _overlaps(tensor: torch.Tensor) -> bool:
 def _slots(kind: type) -> list[Any]:
     return [
         value
-        for base in kind.__mro__
-        if "__slots__" in vars(base)  # members of types in C cannot be set, and need not be
-        for value in vars(base).values()
+        for base in kind.__mro__  # members of types in C cannot be set, and need not be
+        for value in (vars(base).values() if "__slots__" in vars(base) else ())
         if isinstance(value, types.MemberDescriptorType)
     ]
 
