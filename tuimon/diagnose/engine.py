@@ -103,7 +103,8 @@ class Engine:
             tuple(self.symptoms),
             self._facts,
             self.amp.verdict,
-            self.autopsies,
+            # What is finite without the loss scale is a scale that is still being found.
+            [each for each in self.autopsies if each.bad_at_scale_1 is not False],
             self._circumstances,
         )
         # The same cause at the same place is one finding, however often it showed.

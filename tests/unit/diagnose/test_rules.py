@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tuimon.diagnose.engine import Engine
 from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.rules import RULES
 from tuimon.model.autopsy import (
@@ -176,3 +177,21 @@ def test_every_cause_is_explained():
     for slug, entry in EXPLAINED.items():
         assert entry.title and entry.what and entry.remedy, slug
         compile(entry.code, slug, "exec") if "..." not in entry.code else None
+
+
+@pytest.mark.parametrize(("bad_at_scale_1", "found"), [(False, 0), (True, 1), (None, 1)])
+def test_a_loss_scale_that_is_being_found_is_no_cause(bad_at_scale_1, found):
+    half = note(-3e4, 3e4, "float16")
+    engine = Engine(detectors=[])
+    engine.see(
+        examined(
+            "aten::sum",
+            [half],
+            inf("float16"),
+            phase=BACKWARD,
+            node="AddmmBackward0",
+            loss_scale=4096.0,
+            bad_at_scale_1=bad_at_scale_1,
+        )
+    )
+    assert len(engine.findings) == found
