@@ -16,9 +16,11 @@ from tuimon.diagnose.evidence import Evidence, Rule
 from tuimon.diagnose.findings import Finding, Where
 from tuimon.diagnose.incidents import Detector
 from tuimon.diagnose.rules import RULES
+from tuimon.diagnose.trials import decided
 from tuimon.model.autopsy import Autopsy
 from tuimon.model.causes import SEVERITIES
 from tuimon.model.records import AnyRecord, Event, Facts, Symptom
+from tuimon.model.trials import MAX_TRIALS, TrialRecord
 
 MAX_SYMPTOMS = 200  # more describe the same trouble again
 
@@ -32,6 +34,7 @@ class Engine:
         amp: the GradScaler's account.
         scene: the crash that ended the run, if one did.
         suppressed: symptoms beyond `MAX_SYMPTOMS`.
+        trials: what the training has tested.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Engine:
         self.symptoms: list[Symptom] = []
         self.findings: list[Finding] = []
         self.suppressed = 0
+        self.trials: list[TrialRecord] = []
         self._autopsies: list[Autopsy] = []
         self._circumstances = Circumstances()
         self._batches = BatchRemarks()
@@ -62,6 +66,9 @@ class Engine:
         self._circumstances.see(record)
         if isinstance(record, Autopsy) and len(self._autopsies) < MAX_AUTOPSIES:
             self._autopsies.append(record)
+            self._conclude()
+        elif isinstance(record, TrialRecord) and len(self.trials) < MAX_TRIALS:
+            self.trials.append(record)
             self._conclude()
         found = [symptom for detector in self._detectors for symptom in detector.see(record)]
         return self._keep(found) if found else []
@@ -114,7 +121,8 @@ class Engine:
                 place = (finding.cause, finding.where)
                 known = findings.get(place)
                 findings[place] = finding if known is None else _merged(known, finding)
-        self.findings = sorted(findings.values(), key=_weight, reverse=True)
+        tested = [decided(each, self.trials) for each in findings.values()]
+        self.findings = sorted(tested, key=_weight, reverse=True)
 
 
 def _merged(known: Finding, new: Finding) -> Finding:

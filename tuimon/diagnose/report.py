@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from tuimon.diagnose import autopsies
+from tuimon.diagnose import autopsies, trials
 from tuimon.diagnose.accounts import amp_section
 from tuimon.diagnose.engine import Engine
 from tuimon.diagnose.findings import Finding
@@ -83,7 +83,7 @@ def build_report(run: RunFacts, engine: Engine) -> dict[str, Any]:
         "symptoms": [_symptom(symptom) for symptom in once_a_step(engine.symptoms)],
         "findings": [_finding(finding) for finding in engine.findings],
         "autopsies": [autopsies.entry(each) for each in engine.autopsies] + crashes,
-        "trials": [],
+        "trials": trials.entries(engine.findings, engine.trials),
         "amp": amp_section(engine.amp),
         "interventions": interventions(run.commands),
         "cost": {"overhead_frac": run.overhead_frac},

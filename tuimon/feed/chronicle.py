@@ -34,6 +34,7 @@ from tuimon.model.records import (
     loss_of,
 )
 from tuimon.model.samples import Activations, Governor, Histogram, ParameterSamples
+from tuimon.model.trials import MAX_TRIALS, TrialRecord
 
 MAX_EVENTS = 2000  # about 300 KB; the event log of the screen holds no more
 MAX_SYMPTOMS = 500
@@ -83,6 +84,7 @@ class Chronicle:
         self._crash: Crash | None = None
         self._autopsies: list[Autopsy] = []
         self._findings: dict[str, FindingRecord] = {}
+        self._trials: list[TrialRecord] = []
 
     @property
     def last_step(self) -> int | None:
@@ -149,6 +151,9 @@ class Chronicle:
             case FindingRecord():
                 if record.id in self._findings or len(self._findings) < MAX_FINDINGS:
                     self._findings[record.id] = record
+            case TrialRecord():
+                if len(self._trials) < MAX_TRIALS:
+                    self._trials.append(record)
             case AmpSkip() | AmpCalls() | AmpVerdict():
                 self._amp.add(record)
             case _:
@@ -187,6 +192,7 @@ class Chronicle:
             crash=self._crash,
             autopsies=list(self._autopsies),
             findings=list(self._findings.values()),
+            trials=list(self._trials),
             amp_skips=list(self._amp.skips),
             amp_calls=self._amp.calls,
             amp_verdict=self._amp.verdict,

@@ -34,6 +34,7 @@ from tuimon.model.records import (
     System,
 )
 from tuimon.model.samples import Activations, Governor, Histogram, ParameterSamples
+from tuimon.model.trials import TrialRecord
 
 HISTORY_VERSION = 1
 
@@ -151,6 +152,7 @@ class History(msgspec.Struct, frozen=True, array_like=True):
         samples: the newest sample of every layer, oldest first, bounded.
         autopsies: oldest first, bounded.
         findings: the newest of each id, bounded.
+        trials: oldest first, bounded.
         crash, amp_calls, amp_verdict: the newest record of that type.
         amp_skips: updates the GradScaler left out, oldest first, bounded.
     """
@@ -181,6 +183,7 @@ class History(msgspec.Struct, frozen=True, array_like=True):
     amp_verdict: AmpVerdict | None = None
     autopsies: list[Autopsy] = []
     findings: list[FindingRecord] = []
+    trials: list[TrialRecord] = []
 
 
 _encoder = msgspec.msgpack.Encoder()

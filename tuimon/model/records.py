@@ -16,6 +16,7 @@ from tuimon.model.batches import LossFacts, LossSeen, TensorSummary
 from tuimon.model.crash import Crash
 from tuimon.model.findings import FindingRecord
 from tuimon.model.samples import Activations, Governor, Histogram, ParameterSamples
+from tuimon.model.trials import TrialRecord
 from tuimon.model.wire import Record as Record
 
 FORMAT_VERSION = 1
@@ -367,4 +368,5 @@ AnyRecord = (
     | AmpCalls
     | AmpVerdict
     | FindingRecord
+    | TrialRecord
 )

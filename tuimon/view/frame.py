@@ -29,6 +29,7 @@ from tuimon.model.records import (
     System,
 )
 from tuimon.model.samples import Activation, Governor, Histogram, ParameterSample
+from tuimon.model.trials import TrialRecord
 
 Floats = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.uint8]
@@ -258,4 +259,5 @@ class Frame:
     crash: Crash | None = None  # the exception that ended the training, with its scene
     autopsies: tuple[Autopsy, ...] = ()  # oldest first, bounded
     findings: tuple[FindingRecord, ...] = ()  # newest of each id, bounded
+    trials: tuple[TrialRecord, ...] = ()  # what was tested, oldest first, bounded
     output: tuple[Output, ...] = ()  # what the training wrote, oldest first, bounded

@@ -47,6 +47,8 @@ def apply_history(state: RunState, history: History) -> None:
         state.apply(autopsy)
     for finding in history.findings:
         state.apply(finding)
+    for trial in history.trials:
+        state.apply(trial)
     if history.crash is not None:
         state.apply(history.crash)
     for reason, count in history.totals.lost.items():

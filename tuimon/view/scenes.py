@@ -1,4 +1,4 @@
-"""What was found out about a run: autopsies, the crash, and the findings with their rank."""
+"""What was found out about a run: autopsies, the crash, findings with their rank, and trials."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from tuimon.feed.chronicle import MAX_AUTOPSIES
 from tuimon.model.autopsy import Autopsy
 from tuimon.model.crash import Crash
 from tuimon.model.findings import MAX_FINDINGS, FindingRecord, ranked
+from tuimon.model.trials import MAX_TRIALS, TrialRecord
 
 
 class Scenes:
@@ -14,19 +15,23 @@ class Scenes:
     Attributes:
         autopsies: oldest first.
         findings: the newest of each id, the most certain first.
+        trials: oldest first.
     """
 
     def __init__(self) -> None:
         self.autopsies: tuple[Autopsy, ...] = ()
         self.crash: Crash | None = None
         self.findings: tuple[FindingRecord, ...] = ()
+        self.trials: tuple[TrialRecord, ...] = ()
 
-    def add(self, record: Autopsy | Crash | FindingRecord) -> None:
+    def add(self, record: Autopsy | Crash | FindingRecord | TrialRecord) -> None:
         """Take in one record."""
         if isinstance(record, Autopsy):
             self.autopsies = (*self.autopsies, record)[:MAX_AUTOPSIES]
         elif isinstance(record, Crash):
             self.crash = record
+        elif isinstance(record, TrialRecord):
+            self.trials = (*self.trials, record)[:MAX_TRIALS]
         else:
             self._conclude(record)
 

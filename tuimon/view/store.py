@@ -38,6 +38,7 @@ from tuimon.model.records import (
 )
 from tuimon.model.samples import Activations, Governor, Histogram, ParameterSamples
 from tuimon.model.text import plain
+from tuimon.model.trials import TrialRecord
 from tuimon.view.amp import AmpAccount
 from tuimon.view.frame import LATE, LIVE, WAITING, Clip, DataPlace, Exit, Frame, SeriesView
 from tuimon.view.layer_history import PRIMARY, LayerHistory
@@ -108,6 +109,7 @@ class RunState:
             Crash: self.scenes.add,
             Autopsy: self.scenes.add,
             FindingRecord: self.scenes.add,
+            TrialRecord: self.scenes.add,
             AmpSkip: self.amp.see,
             AmpCalls: self.amp.see,
             AmpVerdict: self.amp.see,
@@ -176,6 +178,7 @@ class RunState:
             crash=self.scenes.crash,
             autopsies=self.scenes.autopsies,
             findings=self.scenes.findings,
+            trials=self.scenes.trials,
         )
 
     def sample(self, name: str, step: int, value: float) -> None:
