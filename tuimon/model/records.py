@@ -15,7 +15,14 @@ from tuimon.model.autopsy import Autopsy
 from tuimon.model.batches import LossFacts, LossSeen, TensorSummary
 from tuimon.model.crash import Crash
 from tuimon.model.findings import FindingRecord
-from tuimon.model.samples import Activations, Governor, Histogram, ParameterSamples
+from tuimon.model.graphs import GraphSeen
+from tuimon.model.samples import (
+    Activations,
+    Governor,
+    Histogram,
+    ParameterSamples,
+    StartingWeights,
+)
 from tuimon.model.trials import TrialRecord
 from tuimon.model.wire import Record as Record
 
@@ -194,6 +201,9 @@ class Facts(Record, frozen=True, array_like=True, tag=6):
     fused: list[bool] = []
     losses: list[LossFacts] = []  # the loss functions below `loss_node`, as far as they are seen
     batches_per_epoch: int | None = None  # by the DataLoader that feeds the training
+    # Of the first group of each optimizer: momentum, beta1, beta2, eps, alpha, weight_decay,
+    # dampening; initial_lr and max_lr where a scheduler of torch has left them.
+    settings: list[dict[str, float]] = []
 
 
 class Event(Record, frozen=True, array_like=True, tag=7):
@@ -326,6 +336,7 @@ class Batch(Record, frozen=True, array_like=True, tag=20):
         inputs: what the root module was called with; at most `MAX_INPUTS`.
         losses: what the loss functions were given; empty when no loss node was seen.
         left_out: tensors, or places in a nested structure, that were not looked at.
+        graph: what the graph of the loss is like; looked at once.
     """
 
     step: int
@@ -337,6 +348,7 @@ class Batch(Record, frozen=True, array_like=True, tag=20):
     batch_index: int | None = None
     batches_per_epoch: int | None = None
     left_out: int = 0
+    graph: GraphSeen | None = None
 
 
 MAX_INPUTS = 16
@@ -359,6 +371,7 @@ AnyRecord = (
     | RingLost
     | Governor
     | ParameterSamples
+    | StartingWeights
     | Activations
     | Histogram
     | Batch

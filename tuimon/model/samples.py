@@ -59,6 +59,25 @@ class ParameterSamples(Record, frozen=True, array_like=True, tag=31):
     items: list[ParameterSample] = []
 
 
+class StartingWeights(Record, frozen=True, array_like=True, tag=34):
+    """The trained parameters as they were before the first update; one element each, in order.
+
+    Attributes:
+        names: as in the `LayerTable`; what has two axes and more comes first where there are many.
+        fan_in: how many numbers one output of the weight is made of; 1 for a vector.
+        rms, absmax: float32 bytes, over elements that are evenly spread.
+        spread: float32 bytes, the largest minus the smallest of them.
+        faint: float32 bytes, the share of them that is not zero and below the normal numbers.
+    """
+
+    names: list[str]
+    fan_in: list[int]
+    rms: bytes
+    absmax: bytes
+    spread: bytes
+    faint: bytes = b""
+
+
 class Activation(msgspec.Struct, frozen=True, array_like=True):
     """The outputs of one module over the calls of one training forward.
 

@@ -22,8 +22,10 @@ from tuimon.model.samples import (
     Activations,
     Histogram,
     ParameterSamples,
+    StartingWeights,
 )
 from tuimon.train.activations import ForwardWatch, leaf_modules
+from tuimon.train.beginning import starting_weights
 from tuimon.train.governor import LONGEST_STRIDE, Governor
 from tuimon.train.turns import Turns
 
@@ -35,6 +37,8 @@ BUDGET_FRAC = 0.005
 EVERY_STEPS = 50  # the longest stride when activations were asked for
 MODULES = 64  # whose outputs are looked at in one sample, unless activations were asked for
 TAP = "extras"
+
+_Sampled = ParameterSamples | StartingWeights | Activations | Histogram
 
 
 class Extras:
@@ -65,6 +69,7 @@ class Extras:
         self.before_forward = within(TAP, self._before_forward)
         self.before_update = within(TAP, self._before_update)
         self.after_update = within(TAP, self._after_update)
+        self.begin = within(TAP, self._begin)
 
     def configure(self, budget_frac: float, activations: bool | None) -> None:
         """Take over what `watch` was given; the newest call counts.
@@ -120,6 +125,17 @@ class Extras:
             chosen, drawn = self._choose(prefix, found)
             watch.put_on(root, chosen, step=self._observer.roster.next_step(), drawn=drawn)
         watch.spent_s += self._clock() - began_s
+
+    def _begin(self, track: Track) -> None:
+        """The first update of an optimizer is about to happen."""
+        if track.index or self.governor.stride is None:
+            return
+        began_s = self._clock()
+        with torch.no_grad():
+            found = starting_weights(track.plan, self._observer.roster.roots())
+        if found is not None:
+            self._publish(found)
+        self._observer.times.cost_s += self._clock() - began_s
 
     def _before_update(self, track: Track, divisor: float | None) -> None:
         """The gradients of an update are final, in a step that is sampled."""
@@ -192,7 +208,7 @@ class Extras:
         self._sample_s, self._sampled_any = 0.0, False
         self._publish_governor(step)
 
-    def _publish(self, record: ParameterSamples | Activations | Histogram) -> None:
+    def _publish(self, record: _Sampled) -> None:
         self._observer.session.publish(record)
 
     def _publish_governor(self, step: int | None) -> None:

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from tuimon.model.batches import LossFacts
 from tuimon.model.records import Facts
+from tuimon.train.beginning import settings_of
 from tuimon.train.controls import matches
 from tuimon.train.layers import NO_LAYERS, Layers, alive, build_layers, distinct, prefixes
 from tuimon.train.session import Session
@@ -189,6 +190,7 @@ class Roster:
             fused=[bool(optimizer.defaults.get("fused")) for optimizer in optimizers],
             losses=self.losses,
             batches_per_epoch=self.batches_per_epoch,
+            settings=[settings_of(optimizer) for optimizer in optimizers],
         )
         if facts != self._facts:
             self._facts = facts

@@ -60,6 +60,7 @@ class Track(Owner):
             self._elected = True
             self._observer.inside.leave(self)
             self._observer.roster.elect(self)
+            self._observer.extras.begin(self)
 
     def enter(self) -> None:
         """Before an update: be known, keep up with new parameters, do what viewers asked for."""

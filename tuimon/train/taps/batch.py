@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tuimon.model.batches import LossFacts, LossSeen, TensorSummary
+from tuimon.model.graphs import GraphSeen
 from tuimon.model.records import MAX_INPUTS, Batch
+from tuimon.train.graphlook import look_at_graph
 from tuimon.train.leaves import Leaf, leaves_of
 from tuimon.train.lossgraph import losses_below
 from tuimon.train.passes import Passes
@@ -60,6 +62,7 @@ class Batches:
         self._seen: set[int] = set()  # root modules whose inputs are in `_inputs`
         self._loss_facts: list[LossFacts] = []
         self._facts_said = 0
+        self._graph_seen = False
         guard = observer.boundary.guard
         within = observer.boundary.within
         self.on_forward = within(TAP, self._enter)
@@ -93,10 +96,14 @@ class Batches:
         if not self.due:
             return
         began_s = perf_counter()
+        graph: GraphSeen | None = None
         with unseen():
             seen = losses_below(losses, self._limit())
+            if not self._graph_seen:
+                self._graph_seen = True
+                graph = look_at_graph(losses, self._name_of)
         is_sample = self.due == SAMPLE
-        self._publish(seen)
+        self._publish(seen, graph)
         self._learn([loss.facts for loss in seen])
         if is_sample:
             self._observer.extras.pay(perf_counter() - began_s)
@@ -145,7 +152,12 @@ class Batches:
                 else:
                     self._left_out += 1
 
-    def _publish(self, losses: list[LossSeen]) -> None:
+    def _name_of(self, param: torch.Tensor) -> str:
+        layers = self._observer.roster.layers
+        place = layers.place_of.get(id(param))
+        return layers.table.names[place] if place is not None else f"a {tuple(param.shape)} weight"
+
+    def _publish(self, losses: list[LossSeen], graph: GraphSeen | None = None) -> None:
         epoch, batch = self.passes.place
         current = self.passes.current
         self._observer.session.publish(
@@ -159,6 +171,7 @@ class Batches:
                 batch_index=batch,
                 batches_per_epoch=None if current is None else current.batches,
                 left_out=self._left_out,
+                graph=graph,
             )
         )
         self._looked += 1
