@@ -81,3 +81,30 @@ def test_lists_for_scripts_and_closed_pipes() -> None:
     words = f"{sys.executable} -m tuimon demo --list 2>err | true; cat err; rm err"
     quiet = subprocess.run(words, shell=True, capture_output=True, text=True, timeout=60)
     assert quiet.stdout == ""
+
+
+def test_settings_of_the_folder(tmp_path: Path) -> None:
+    place = tmp_path / "work"
+    place.mkdir()
+    (place / "say.py").write_text("print(open('/proc/self/cmdline').read())")
+
+    def run(text: str, *argv: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        (place / "tuimon.toml").write_text(text)
+        return subprocess.run(
+            [sys.executable, "-m", "tuimon", *argv],
+            cwd=place,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "TUIMON_SCRIBE": "0", **environ},
+        )
+
+    held = '[run]\non_non_finite = "hold"\n'
+    assert "--on_non_finite=hold" in run(held, "run", "say.py").stdout
+    assert "--on_non_finite" not in run(held, "run", "--on-non-finite", "continue", "say.py").stdout
+    wrong = run('[run]\non_non_finite = "explode"\n', "run", "say.py")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert len(wrong.stderr.splitlines()) == 1 and "tuimon.toml" in wrong.stderr
+    assert run("[run", "ls").returncode == 0
+    assert run("[run", "run", "say.py", TUIMON_DISABLE="1").returncode == 0

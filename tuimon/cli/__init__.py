@@ -73,6 +73,10 @@ def cli(ctx: click.Context) -> None:
     """A live training monitor for PyTorch that lives in the terminal."""
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+    elif ctx.invoked_subcommand in ("run", "attach") and not os.environ.get("TUIMON_DISABLE"):
+        from tuimon.config import read_settings
+
+        ctx.default_map = read_settings().by_command()
 
 
 @cli.command(

@@ -1,0 +1,121 @@
+"""`tuimon.toml`: what a person would otherwise write on every command line.
+
+Read from the working folder, else from the user's configuration folder. Flags win over it, and so
+do environment variables. Imports neither torch nor click.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import structs
+
+from tuimon.errors import UsageError
+from tuimon.model.text import plain
+
+FILE = "tuimon.toml"
+MAX_BYTES = 64 << 10  # a file of settings; anything larger is something else
+
+
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[run]`: the options of `tuimon run` of the same names.
+
+    Attributes:
+        on_non_finite: "continue", "hold", "skip" or "raise".
+        max_hold: seconds that a hold may last.
+        autopsy: "off", "light" or "full".
+        fail_on: "warning" or "critical".
+        report: file of the report.
+    """
+
+    on_non_finite: Literal["continue", "hold", "skip", "raise"] | None = None
+    max_hold: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    autopsy: Literal["off", "light", "full"] | None = None
+    fail_on: Literal["warning", "critical"] | None = None
+    report: str | None = None
+
+
+class AttachSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[attach]`: the options of `tuimon attach` of the same names.
+
+    Attributes:
+        hz: pictures a second at most.
+        glyphs: "auto", "braille", "block" or "ascii".
+        readonly: without any key that changes the training.
+    """
+
+    hz: Annotated[float, msgspec.Meta(ge=0.5, le=60)] | None = None
+    glyphs: Literal["auto", "braille", "block", "ascii"] | None = None
+    readonly: bool | None = None
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All of the file. What it does not name is None: the usual."""
+
+    run: RunSettings = RunSettings()
+    attach: AttachSettings = AttachSettings()
+
+    def by_command(self) -> dict[str, dict[str, Any]]:
+        """What is set, by command and option."""
+        named: dict[str, dict[str, Any]] = msgspec.to_builtins(self)
+        return {
+            command: {option: value for option, value in options.items() if value is not None}
+            for command, options in named.items()
+        }
+
+
+def read_settings(folder: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
+    """The settings that hold in a folder; the usual ones where there is no file.
+
+    Args:
+        folder: the working folder; None is the one this process is in.
+
+    Raises:
+        UsageError: the file cannot be read, belongs to another user, or says what is not known.
+    """
+    for place in _places(folder, environ):
+        try:
+            info = place.stat()
+        except OSError:
+            continue  # none here
+        if stat.S_ISREG(info.st_mode):
+            return _under(environ, _parsed(place, info))
+    return Settings()
+
+
+def _under(environ: Mapping[str, str], found: Settings) -> Settings:
+    """What the environment leaves of the file."""
+    if environ.get("TUIMON_AUTOPSY"):
+        return structs.replace(found, run=structs.replace(found.run, autopsy=None))
+    return found
+
+
+def _places(folder: Path | None, environ: Mapping[str, str]) -> list[Path]:
+    home = environ.get("HOME", "")
+    configured = environ.get("XDG_CONFIG_HOME") or (f"{home}/.config" if home else "")
+    places = [(folder or Path()) / FILE]
+    return [*places, Path(configured) / "tuimon" / FILE] if configured else places
+
+
+def _parsed(place: Path, info: os.stat_result) -> Settings:
+    # A policy can change a training: in a shared folder only one's own file is followed.
+    if info.st_uid not in (os.getuid(), 0):
+        raise UsageError(f"{place} belongs to another user; copy it or leave that folder")
+    if info.st_size > MAX_BYTES:
+        raise UsageError(f"{place} has {info.st_size:,} bytes; settings take at most {MAX_BYTES:,}")
+    try:
+        return msgspec.convert(tomllib.loads(place.read_text(encoding="utf-8")), Settings)
+    except OSError as error:
+        raise UsageError(f"{place} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        said = plain(str(error), 120)
+        raise UsageError(f"{place} is no TOML: {said}; mend or move it") from error
+    except msgspec.ValidationError as error:
+        words = plain(str(error), 120).replace("Object", "the file", 1)
+        raise UsageError(f"{place}: {words}; README, Settings, lists what it may say") from error
