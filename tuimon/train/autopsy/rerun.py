@@ -127,7 +127,7 @@ def rerun_closure(
 
     def forward() -> Any:
         output = fn(*args, **(kwargs or {}))
-        run.loss = _loss_of(output)
+        run.loss = loss_of(output)
         return output
 
     def seeds(outputs: list[torch.Tensor]) -> list[torch.Tensor | None] | None:
@@ -139,7 +139,7 @@ def rerun_closure(
     return run.examine(forward, seeds, autocast, loss_bad)
 
 
-def _loss_of(output: Any) -> torch.Tensor | None:
+def loss_of(output: Any) -> torch.Tensor | None:
     """The loss in what a function gave: itself, its `loss`, or the first scalar in the graph."""
     named = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
     candidates = [output, named, *flat_tensors(output)]
@@ -304,7 +304,7 @@ class _Run:
             return
         nodes = [tensor.grad_fn for tensor, _ in pairs]
         with self._names.following(self._tracer.is_bad_output), self._tracer:
-            given = _call(lambda: _gradients(pairs, [*wanted.values()], nodes))
+            given = _call(lambda: gradients(pairs, [*wanted.values()], nodes))
         for (name, param), grad in zip(wanted.items(), given, strict=True):
             grad = grad if grad is not None else param.grad
             if grad is not None:
@@ -346,7 +346,7 @@ def _call(fn: Callable[[], Any]) -> Any:
     return fn()
 
 
-def _gradients(
+def gradients(
     pairs: list[tuple[torch.Tensor, torch.Tensor]],
     params: list[torch.Tensor],
     nodes: list[Any],
