@@ -16,6 +16,7 @@ from tuimon.model.batches import LossFacts, LossSeen, TensorSummary
 from tuimon.model.crash import Crash
 from tuimon.model.findings import FindingRecord
 from tuimon.model.graphs import GraphSeen
+from tuimon.model.loop import LoopCalls, NormLayers, RankState, Reach, StateLoaded, Warned
 from tuimon.model.samples import (
     Activations,
     Governor,
@@ -380,6 +381,12 @@ AnyRecord = (
     | AmpSkip
     | AmpCalls
     | AmpVerdict
+    | LoopCalls
+    | Reach
+    | NormLayers
+    | StateLoaded
+    | Warned
+    | RankState
     | FindingRecord
     | TrialRecord
 )

@@ -26,6 +26,7 @@ from tuimon.train.extras import TAP as EXTRAS_TAP
 from tuimon.train.extras import Extras
 from tuimon.train.gate import Gate
 from tuimon.train.inside import Inside
+from tuimon.train.loop import Loop
 from tuimon.train.roster import Roster
 from tuimon.train.scaling import Scaling
 from tuimon.train.session import Session
@@ -52,6 +53,7 @@ class Observer:
         inside: steps that are taken inside backward.
         examiner: what becomes of a step that is not healthy.
         scenes: the forwards that the next update follows from.
+        loop: how the script puts its parts together.
         off: taps pass through, for a while or, in a forked child, for good.
         explicit: the user marks boundaries with `mon.step()`; forwards no longer do.
     """
@@ -78,6 +80,7 @@ class Observer:
         self.scenes = self.examiner.scenes
         self.backward_calls = 0
         self.amp = Scaling(self)
+        self.loop = Loop(self)
         self.explicit = False
         self.off = False
         self.thread = get_ident()
@@ -94,6 +97,7 @@ class Observer:
         self.losses, self.last_losses = Losses(), None
         self.times, self.clips = Times(), Clips()
         self.amp = Scaling(self)
+        self.loop = Loop(self)
         self.explicit = False
         self.inside.start_over()
         self.extras.start_over()
@@ -214,6 +218,7 @@ class Observer:
         """At the end of the run: publish what a device still owes, within a bounded time."""
         self.batches.flush()
         self.amp.publish()
+        self.loop.close()
         deadline_s = time.monotonic() + FLUSH_LIMIT_S
         for track in self.roster.tracks.values():
             track.flush(deadline_s)

@@ -61,6 +61,7 @@ class Track(Owner):
             self._observer.inside.leave(self)
             self._observer.roster.elect(self)
             self._observer.extras.begin(self)
+            self._observer.loop.begins(self)
 
     def enter(self) -> None:
         """Before an update: be known, keep up with new parameters, do what viewers asked for."""
@@ -68,6 +69,8 @@ class Track(Owner):
         if not self._elected:
             self.elect()
         self.keep_up()
+        if observer.loop.clearing.due:
+            observer.loop.at_gate(self)
         update = self.update
         update.begin()
         if self._weights.checked:
@@ -165,6 +168,7 @@ class Track(Owner):
         observer.examiner.conclude(suspicious, step_s)
         updated = update.optimizer_s is not None and not skipped
         observer.extras.after_update(self, self.step, step_s, updated, suspicious)
+        observer.loop.after_update(self)
         self.step += 1
 
     def conclude(self, plan: Plan, measured: Measured | None, *, waited_s: float) -> None:

@@ -70,6 +70,11 @@ class Batches:
         self.on_bad_gradients = within(TAP, self._suspect_inputs)
         self.flush = guard(TAP, self._flush)
 
+    def inputs_need_grad(self) -> bool:
+        """Whether what the newest forwards were called with is itself differentiated."""
+        held = [ref() for inputs in self._held.values() for _, ref in inputs]
+        return any(tensor is not None and tensor.requires_grad for tensor in held)
+
     def _enter(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """A training forward of a root module begins."""
         step = self._observer.roster.next_step()

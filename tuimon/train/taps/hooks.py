@@ -143,6 +143,7 @@ class BeforeForward:
         if not (module.training and torch.is_grad_enabled()):
             times.fetched_s = None
             observer.batches.passes.left()
+            observer.loop.on_other_forward(module)
             return
         # Checkpointing runs forwards inside backward, functorch under its own interpreters; a
         # tracer would make whatever is read here a part of what it traces.
@@ -150,6 +151,7 @@ class BeforeForward:
             return
         if _tracer() is not None:
             return
+        observer.loop.on_training_forward(module)
         if observer.inside.waiting:
             observer.inside.conclude()
         if observer.gate.busy and not observer.explicit and observer.current is None:

@@ -86,6 +86,8 @@ class LossTap:
                 times.backward_s = (times.backward_s or 0.0) + perf_counter() - began_s
             if observer.inside.waiting:
                 self._conclude()
+            if began_s is not None and observer.loop.clearing.due:
+                observer.loop.after_backward()
             return result
 
         return backward
@@ -107,6 +109,8 @@ class LossTap:
             observer.examiner.before_backward(graphs)
         else:
             lines.backwards += 1
+        if observer.loop.clearing.due:
+            observer.loop.before_backward(graphs)
         if observer.losses.calls and observer.roster.gradients_are_cleared():
             observer.losses.start_sum_again()
         value = self._value_of(tensors) if plain else self._value(tensors)

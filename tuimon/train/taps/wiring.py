@@ -20,9 +20,11 @@ from tuimon.train.taps.clipping import ClipTap
 from tuimon.train.taps.compiler import leave_alone
 from tuimon.train.taps.hooks import BeforeForward, hook_optimizer
 from tuimon.train.taps.loader import LoaderTap
+from tuimon.train.taps.loading import LoadTap
 from tuimon.train.taps.loss import LossTap
 from tuimon.train.taps.patches import Patches
 from tuimon.train.taps.scaler import ScalerTap
+from tuimon.train.taps.warned import WarningTap
 
 
 class Wiring:
@@ -42,7 +44,14 @@ class Wiring:
         self._tied: Session | None = None
         self._asked: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         losses = LossTap(observer)
-        self._taps = (losses, ClipTap(observer), ScalerTap(observer, losses), LoaderTap(observer))
+        self._taps = (
+            losses,
+            ClipTap(observer),
+            ScalerTap(observer, losses),
+            LoaderTap(observer),
+            LoadTap(observer),
+            WarningTap(observer),
+        )
         self._unknown = observer.boundary.guard("discovery", self._on_unknown)
         leave_alone(self._unknown.__code__, callees=True)  # the one body of all guarded functions
         leave_alone(BeforeForward.__call__.__code__, callees=False)

@@ -1,0 +1,138 @@
+"""What a training was fed with over time: ranges of inputs, of predictions and targets."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from tuimon.model.batches import LossFacts, LossSeen, TensorSummary
+from tuimon.model.records import Batch
+
+MAX_KINDS = 16
+USUAL = 3  # batches that say what is usual
+SUSPECT = ("suspicion", "jump")
+FAR = 10.0  # times the largest magnitude of every usual batch
+
+
+@dataclass(frozen=True)
+class LossRange:
+    """What a loss function was given over all looks.
+
+    Attributes:
+        facts: the function.
+        low, high: of the predictions.
+        target_low, target_high: of the targets.
+        target_mean, target_std: of the first batch.
+        zeros: whether targets held exact zeros.
+        outside: targets that the function does not expect.
+        spread: shapes that were spread to one larger shape.
+        looks: batches.
+        step: of the first one with an `outside`.
+    """
+
+    facts: LossFacts
+    low: float = math.inf
+    high: float = -math.inf
+    target_low: float = math.inf
+    target_high: float = -math.inf
+    target_mean: float | None = None
+    target_std: float | None = None
+    zeros: bool = False
+    outside: int = 0
+    spread: tuple[tuple[int, ...], ...] = ()
+    looks: int = 0
+    step: int | None = None
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """A batch far outside of what earlier ones held."""
+
+    step: int
+    name: str
+    size: float
+    usual: float
+
+
+class Feed:
+    """Bounded figures of what was fed.
+
+    Attributes:
+        losses: by (operation, what made its predictions).
+        outliers: batches that a loss or gradient jumped with, and that reach further than usual.
+        inputs: tensors of the first batch.
+    """
+
+    def __init__(self) -> None:
+        self.losses: dict[tuple[str, ...], LossRange] = {}
+        self.outliers: list[Outlier] = []
+        self.inputs: list[TensorSummary] = []
+        self._usual: dict[str, float] = {}
+        self._usual_looks = 0
+
+    def see(self, batch: Batch) -> None:
+        """Take one batch in."""
+        for seen in batch.losses:
+            self._take(seen, batch.step)
+        named = [(f"input {each.name}", each) for each in batch.inputs]
+        named += [
+            (f"the target of {seen.facts.op.partition('Backward')[0]}", seen.target)
+            for seen in batch.losses
+            if seen.target is not None and seen.facts.classes is None
+        ]
+        if batch.why in SUSPECT:
+            self._compare(batch, named)
+        else:
+            self._usual_looks += 1
+            self.inputs = self.inputs or batch.inputs
+            for name, each in named:
+                if (size := _size(each)) is not None:
+                    self._usual[name] = max(size, self._usual.get(name, 0.0))
+
+    def _compare(self, batch: Batch, named: list[tuple[str, TensorSummary]]) -> None:
+        for name, each in named:
+            size, usual = _size(each), self._usual.get(name)
+            if size is None or usual is None or self._usual_looks < USUAL or usual == 0:
+                continue
+            if size > FAR * usual and len(self.outliers) < MAX_KINDS:
+                self.outliers.append(Outlier(batch.step, name, size, usual))
+
+    def _take(self, seen: LossSeen, step: int) -> None:
+        key = (seen.facts.op, *seen.facts.above)
+        known = self.losses.get(key)
+        if known is None:
+            if len(self.losses) >= MAX_KINDS:
+                return
+            target = seen.target
+            known = LossRange(
+                seen.facts,
+                target_mean=None if target is None else target.mean,
+                target_std=None if target is None else target.std,
+            )
+        self.losses[key] = _with(known, seen, step)
+
+
+def _with(known: LossRange, seen: LossSeen, step: int) -> LossRange:
+    prediction, target = seen.prediction, seen.target
+    low = known.low if prediction.low is None else min(known.low, prediction.low)
+    high = known.high if prediction.high is None else max(known.high, prediction.high)
+    grown = replace(known, low=low, high=high, looks=known.looks + 1)
+    if seen.spread and not known.spread:
+        grown = replace(grown, spread=tuple(tuple(shape) for shape in seen.spread))
+    if seen.outside and known.step is None:
+        grown = replace(grown, step=step)
+    grown = replace(grown, outside=known.outside + (seen.outside or 0))
+    if target is None or target.low is None or target.high is None:
+        return grown
+    return replace(
+        grown,
+        target_low=min(known.target_low, target.low),
+        target_high=max(known.target_high, target.high),
+        zeros=known.zeros or bool(target.zero_frac),
+    )
+
+
+def _size(each: TensorSummary) -> float | None:
+    if each.low is None or each.high is None or not each.dtype.startswith(("float", "bfloat")):
+        return None
+    return max(abs(each.low), abs(each.high))
