@@ -19,6 +19,7 @@ from tuimon.model.batches import TensorSummary
 from tuimon.model.crash import CodePlace, Crash
 from tuimon.model.findings import FindingRecord
 from tuimon.model.records import Event
+from tuimon.model.trials import TrialRecord
 from tuimon.model.verdict import sentence
 from tuimon.view.frame import HELD, Amp, Frame
 
@@ -81,6 +82,14 @@ FINDINGS = (
     FindingRecord("f2", "lr-too-high", confidence=0.31, status="refuted", step=STEP),
     FindingRecord("f1", "log-zero", "critical", 0.97, "confirmed", STEP,
                   evidence=["prob held 3 exact zeros"]),
+)  # fmt: skip
+
+TRIALS = (
+    TrialRecord("f1", "log-zero", "log is given 1e-12 where it got 0", "confirmed",
+                "loss 4.2 instead of NaN", STEP, op="aten::log"),
+    TrialRecord("f2", "lr-too-high", "learning rate divided by 10", "refuted",
+                "the loss is NaN as before", STEP),
+    TrialRecord("f9", "exp-overflow", "exp is given 80 at most", "refuted", "", STEP),
 )  # fmt: skip
 
 CRASH = Crash(

@@ -16,6 +16,7 @@ from tests.tui.incidents import (
     FINDINGS,
     LEAF_AUTOPSY,
     STEP,
+    TRIALS,
     amp_frame,
     held_frame,
     incident_frame,
@@ -65,6 +66,28 @@ async def test_v_tells_the_whole_incident() -> None:
         ):
             assert words in text, words
         assert text.index("log-zero") < text.index("lr-too-high")  # refuted comes last
+
+
+async def test_the_cause_and_its_remedy_stand_above_the_fold() -> None:
+    async with driven(incident_frame(findings=FINDINGS), size=(80, 24)) as viewer:
+        text = await viewer.press("v")
+        assert "lines more" in text
+        assert (
+            text.index("logarithm of an exact 0")
+            < text.index("remedy")
+            < text.index("aten::log  in")
+        )
+
+
+async def test_trials_stand_with_the_finding_they_tested() -> None:
+    frame = incident_frame(findings=FINDINGS, trials=TRIALS)
+    async with driven(frame, size=(120, 60)) as viewer:
+        text = await viewer.press("v")
+        assert "tested    confirmed  log is given 1e-12 where it got 0: loss 4.2 instead" in text
+        assert text.index("tested    refuted  learning rate divided by 10") > text.index(
+            "lr-too-high"
+        )
+        assert "exp is given" not in text  # of a finding that is no longer held
 
 
 async def test_a_poisoned_leaf_and_a_crash_tell_their_own() -> None:

@@ -12,6 +12,7 @@ from tuimon.model.explained import EXPLAINED
 from tuimon.model.findings import REFUTED, FindingRecord, ranked
 from tuimon.model.records import Event
 from tuimon.model.text import plain
+from tuimon.model.trials import TrialRecord
 from tuimon.model.units import count, percent
 from tuimon.tui.autopsy_story import (
     examination_lines,
@@ -22,7 +23,7 @@ from tuimon.tui.autopsy_story import (
 )
 from tuimon.tui.crash_story import crash_lines
 from tuimon.tui.lines import LABEL, Line, Part, heading, table
-from tuimon.view.incidents import Incident
+from tuimon.view.incidents import Incident, has_tested
 
 _SEVERITY_TONES = {"critical": "bad", "warning": "warn"}
 _STATUS_TONES = {"confirmed": "ok", "refuted": "dim", "consistent": "key"}
@@ -34,6 +35,7 @@ def story(incident: Incident) -> list[Line]:
     where = "" if incident.step is None else f"step {count(incident.step)}: "
     lines = [Line(((plain(where + incident.text, 500), tone),))]
     lines += [Line(((plain(line), "text"),)) for line in incident.detail.splitlines()]
+    lines += likeliest_lines(incident.findings) if incident.is_examined else []
     autopsy = incident.autopsy
     is_leaf = autopsy is not None and autopsy.verdict == LEAF
     if autopsy is not None:
@@ -41,7 +43,7 @@ def story(incident: Incident) -> list[Line]:
         lines += operation_lines(autopsy)
     if incident.crash is not None:
         lines += crash_lines(incident.crash)
-    lines += finding_lines(incident.findings)
+    lines += finding_lines(incident.findings, incident.trials)
     if autopsy is not None:
         lines += [] if is_leaf else leaf_lines(autopsy)
         lines += path_lines(autopsy)
@@ -62,24 +64,35 @@ def as_text(incident: Incident, run: str = "") -> str:
     return "\n".join(out) + "\n"
 
 
-def finding_lines(findings: Sequence[FindingRecord]) -> list[Line]:
-    """The causes that were concluded, the most certain first, each with evidence and remedy."""
+def likeliest_lines(findings: Sequence[FindingRecord]) -> list[Line]:
+    """The first cause and its remedy in short: what a person in a hurry reads."""
+    first = next((each for each in ranked(findings) if each.status != REFUTED), None)
+    if first is None:
+        return []
+    known = EXPLAINED.get(first.cause)
+    lines = [Line(tuple(_cause(first)), "cause")]
+    if remedy := first.remedy or (known.remedy if known else ""):
+        lines.append(Line(((plain(remedy, 800), "ok"),), "remedy"))
+    return lines
+
+
+def finding_lines(
+    findings: Sequence[FindingRecord], trials: Sequence[TrialRecord] = ()
+) -> list[Line]:
+    """The causes that were concluded, the most certain first: evidence, trials, remedy."""
     if not findings:
         return []
     lines = heading("causes", "the most certain first")
     for finding in ranked(findings):
         known = EXPLAINED.get(finding.cause)
-        refuted = finding.status == REFUTED
-        title = plain(known.title if known else finding.cause, 120)
-        parts: list[Part] = [
-            (title, "dim" if refuted else "strong"),
-            (f"  {plain(finding.cause, 40)}", "dim"),
-            (f"  {plain(finding.status, 20)}", _STATUS_TONES.get(finding.status, "text")),
-        ]
-        lines.append(Line(tuple(parts), percent(round(finding.confidence, 2)), indent=2))
-        if refuted:
+        share = percent(round(finding.confidence, 2))
+        lines.append(Line(tuple(_cause(finding)), share, indent=2))
+        tested = trial_lines([trial for trial in trials if has_tested(trial, finding)])
+        if finding.status == REFUTED:
+            lines += tested
             continue
         lines += [Line(((plain(each, 400), "text"),), "because") for each in finding.evidence]
+        lines += tested
         remedy = finding.remedy or (known.remedy if known else "")
         if remedy:
             lines.append(Line(((plain(remedy, 800), "ok"),), "remedy"))
@@ -88,6 +101,30 @@ def finding_lines(findings: Sequence[FindingRecord]) -> list[Line]:
             label = "code" if index == 0 else ""
             lines.append(Line(((plain(each), "key"),), label, is_whole=True))
     return lines
+
+
+def trial_lines(trials: Sequence[TrialRecord]) -> list[Line]:
+    """What was changed in a replay of the step, and what came of it."""
+    lines = []
+    for trial in trials:
+        told = f": {plain(trial.detail, 400)}" if trial.detail else ""
+        parts: tuple[Part, ...] = (
+            (plain(trial.result, 20), _STATUS_TONES.get(trial.result, "dim")),
+            (f"  {plain(trial.change, 400)}{told}", "text"),
+        )
+        lines.append(Line(parts, "tested"))
+    return lines
+
+
+def _cause(finding: FindingRecord) -> list[Part]:
+    """Title, slug and how sure it is."""
+    known = EXPLAINED.get(finding.cause)
+    title = plain(known.title if known else finding.cause, 120)
+    return [
+        (title, "dim" if finding.status == REFUTED else "strong"),
+        (f"  {plain(finding.cause, 40)}", "dim"),
+        (f"  {plain(finding.status, 20)}", _STATUS_TONES.get(finding.status, "text")),
+    ]
 
 
 def _symptoms(symptoms: Sequence[Event]) -> list[Line]:

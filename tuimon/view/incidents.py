@@ -6,6 +6,7 @@ Pure functions of a frame; draws nothing.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from msgspec import structs
@@ -17,6 +18,7 @@ from tuimon.model.explained import EXPLAINED
 from tuimon.model.findings import FindingRecord
 from tuimon.model.records import Event
 from tuimon.model.text import plain
+from tuimon.model.trials import TrialRecord
 from tuimon.model.verdict import sentence
 from tuimon.view.frame import HELD, Frame
 from tuimon.view.log import INCIDENT_STEPS
@@ -34,6 +36,7 @@ class Incident:
         text: one sentence; `detail` is the rest, by lines.
         event: what it was made of, where it is nothing but an event.
         symptoms: of an autopsy or a crash, what was seen in that step.
+        trials: of its findings.
     """
 
     time_s: float
@@ -47,6 +50,7 @@ class Incident:
     crash: Crash | None = None
     symptoms: tuple[Event, ...] = ()
     findings: tuple[FindingRecord, ...] = ()
+    trials: tuple[TrialRecord, ...] = ()
 
     @property
     def identity(self) -> tuple[float, int | None, str, str]:
@@ -71,7 +75,7 @@ def incidents(frame: Frame) -> list[Incident]:
     if frame.crash is not None:
         examined.append(of_crash(frame, frame.crash))
     claimed = {finding.id for incident in examined for finding in incident.findings}
-    examined += [_of_finding(each) for each in frame.findings if each.id not in claimed]
+    examined += [_of_finding(frame, each) for each in frame.findings if each.id not in claimed]
     for incident in examined:
         index = next((i for i, each in enumerate(found) if _is_before(each, incident)), len(found))
         found.insert(index, incident)
@@ -87,6 +91,7 @@ def of_autopsy(frame: Frame, autopsy: Autopsy) -> Incident:
         autopsy_told = autopsy
     told = sentence(autopsy_told).partition(": ")[2]
     severity = CRITICAL if autopsy.verdict in (OPERATION, LEAF) else "warning"
+    findings = _findings(frame, autopsy.step)
     return Incident(
         time_s=autopsy.time_ns / 1e9,
         step=autopsy.step,
@@ -95,12 +100,14 @@ def of_autopsy(frame: Frame, autopsy: Autopsy) -> Incident:
         kind="autopsy",
         autopsy=autopsy,
         symptoms=_symptoms(frame, autopsy.step),
-        findings=_findings(frame, autopsy.step),
+        findings=findings,
+        trials=_trials(frame, findings),
     )
 
 
 def of_crash(frame: Frame, crash: Crash) -> Incident:
     """A crash with the symptoms of its step."""
+    findings = _findings(frame, crash.step)
     return Incident(
         time_s=crash.time_ns / 1e9,
         step=crash.step,
@@ -109,7 +116,8 @@ def of_crash(frame: Frame, crash: Crash) -> Incident:
         kind="exception",
         crash=crash,
         symptoms=_symptoms(frame, crash.step),
-        findings=_findings(frame, crash.step),
+        findings=findings,
+        trials=_trials(frame, findings),
     )
 
 
@@ -178,7 +186,21 @@ def _of_event(event: Event) -> Incident:
     )
 
 
-def _of_finding(finding: FindingRecord) -> Incident:
+def has_tested(trial: TrialRecord, finding: FindingRecord) -> bool:
+    """Whether a trial has tested this cause at this place."""
+    if trial.finding == finding.id:
+        return True
+    tried = (trial.cause, trial.rank, trial.module, trial.op)
+    return bool(trial.op) and tried == (finding.cause, finding.rank, finding.module, finding.op)
+
+
+def _trials(frame: Frame, findings: Sequence[FindingRecord]) -> tuple[TrialRecord, ...]:
+    return tuple(
+        trial for trial in frame.trials if any(has_tested(trial, each) for each in findings)
+    )
+
+
+def _of_finding(frame: Frame, finding: FindingRecord) -> Incident:
     known = EXPLAINED.get(finding.cause)
     return Incident(
         time_s=finding.time_ns / 1e9,
@@ -187,6 +209,7 @@ def _of_finding(finding: FindingRecord) -> Incident:
         text=plain(known.title if known else finding.cause, 200),
         kind="finding",
         findings=(finding,),
+        trials=_trials(frame, (finding,)),
     )
 
 
