@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuimon.diagnose.incidents import PRIMARY
+from tuimon.diagnose.motion import Motion
 from tuimon.model.amp import AmpCalls
 from tuimon.model.batches import LossSeen, TensorSummary
 from tuimon.model.crash import Crash
@@ -43,6 +44,7 @@ class Circumstances:
         updates: attempted updates.
         faint: updates with a learning rate below `FAINT` of the highest one so far.
         level_when_faint: loss at the first of them.
+        motion: how the weights were moved.
     """
 
     def __init__(self) -> None:
@@ -64,9 +66,11 @@ class Circumstances:
         self.updates = 0
         self.faint = 0
         self.level_when_faint: float | None = None
+        self.motion = Motion()
 
     def see(self, record: AnyRecord) -> None:
         """Take one record in."""
+        self.motion.see(record)
         if isinstance(record, Step):
             if record.optimizer == PRIMARY:
                 self._note_step(record)

@@ -16,6 +16,7 @@ from tuimon.diagnose.evidence import Evidence, Rule
 from tuimon.diagnose.findings import Finding, Where
 from tuimon.diagnose.incidents import Detector
 from tuimon.diagnose.rules import RULES
+from tuimon.diagnose.rules.abstaining import abstain
 from tuimon.diagnose.trials import decided
 from tuimon.model.autopsy import Autopsy
 from tuimon.model.causes import SEVERITIES
@@ -90,6 +91,8 @@ class Engine:
         """The run has ended: the symptoms that waited for more."""
         found = self._keep([s for detector in self._detectors for s in detector.close()])
         self._conclude()  # what the run was like is known only now
+        if (unknown := abstain(self._evidence(), self.findings)) is not None:
+            self.findings.append(unknown)
         return found
 
     def unrecovered(self) -> set[str]:
@@ -105,8 +108,8 @@ class Engine:
             self._conclude()
         return kept
 
-    def _conclude(self) -> None:
-        evidence = Evidence(
+    def _evidence(self) -> Evidence:
+        return Evidence(
             tuple(self.symptoms),
             self._facts,
             self.amp.verdict,
@@ -114,6 +117,9 @@ class Engine:
             [each for each in self.autopsies if each.bad_at_scale_1 is not False],
             self._circumstances,
         )
+
+    def _conclude(self) -> None:
+        evidence = self._evidence()
         # The same cause at the same place is one finding, however often it showed.
         findings: dict[tuple[str, Where], Finding] = {}
         for rule in self._rules:

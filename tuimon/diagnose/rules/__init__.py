@@ -14,6 +14,7 @@ from tuimon.diagnose.rules.operations import Operations
 from tuimon.diagnose.rules.scaling import NormalisationState, ScalerCollapse, ScalerOrder
 from tuimon.diagnose.rules.spiking import Spiking
 from tuimon.diagnose.rules.stalling import Blocked, Faint, Frozen, Misuse, Plateau
+from tuimon.diagnose.rules.standing import Standing
 
 RULES: tuple[Rule, ...] = (
     Operations(),
@@ -27,6 +28,7 @@ RULES: tuple[Rule, ...] = (
     Misuse(),
     Blocked(),
     Plateau(),
+    Standing(),
     Spiking(),
     ScalerOrder(),
     ScalerCollapse(),

@@ -8,12 +8,20 @@ from collections.abc import Iterator
 from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.rules.concluding import described, from_autopsy
-from tuimon.diagnose.rules.operations import Look, Verdict, look_at
+from tuimon.diagnose.rules.operations import Look, Verdict, has_zero, look_at
 from tuimon.model.autopsy import BACKWARD, OPERATION, Autopsy
 
 NEAR = 8  # nodes towards the loss within which a selection can have shut a branch out
 _NODE = re.compile(r"(.*?)Backward(\d*)")
-_SELECTIONS = ("Where", "MaskedFill", "MaskedSelect", "MaskedScatter", "Index", "IndexPut")
+_SELECTIONS = ("Where", "MaskedFill", "MaskedSelect", "MaskedScatter", "NanToNum")
+# An infinite derivative beside the one at 0 stands for a second cause.
+_BESIDE = {
+    "Acos": ("sqrt-norm-zero", 0.8), "Asin": ("sqrt-norm-zero", 0.8),
+    "Mul": ("exp-overflow", 0.4),
+}  # fmt: skip
+# What is differentiated at 0, and overflows only where its operands are large.
+_AT_ZERO = ("Sqrt", "Norm", "LinalgVectorNorm", "Pow", "Div", "Reciprocal", "Rsqrt", "Log")
+GROWN = 1e15  # magnitude of an operand that has run away, in single precision
 _OF_TORCH = ("CheckpointFunction", "CompiledFunction", "Generated")  # not the user's own functions
 
 # What is infinite in the derivative, with the cause it has where nothing was selected.
@@ -30,6 +38,14 @@ _DERIVATIVES = {
     "Log": ("log-zero", 0.85, "the derivative of a logarithm is infinite at 0"),
     "Acos": ("domain-error", 0.85, "the derivative of acos is infinite at -1 and 1"),
     "Asin": ("domain-error", 0.85, "the derivative of asin is infinite at -1 and 1"),
+    "Erfinv": ("domain-error", 0.85, "the derivative of erfinv is infinite at -1 and 1"),
+    "Lgamma": ("domain-error", 0.85, "the derivative of lgamma is infinite at 0"),
+    "Logit": ("log-zero", 0.85, "the derivative of a logit is infinite at 0 and 1"),
+    "Logsumexp": ("masked-softmax", 0.85, "every summand of one row was -Inf"),
+    "Softmax": ("masked-softmax", 0.7, "one row held nothing but -Inf"),
+    "WeightNormInterface": ("div-zero", 0.85, "a weight is divided by its norm, which is 0"),
+    "LinalgSvd": ("div-zero", 0.8, "equal singular values: their difference is a divisor"),
+    "LinalgEigh": ("div-zero", 0.8, "equal eigenvalues: their difference is a divisor"),
     "Atanh": ("domain-error", 0.85, "the derivative of atanh is infinite at -1 and 1"),
     "Acosh": ("domain-error", 0.85, "the derivative of acosh is infinite at 1"),
     "Atan2": ("sqrt-norm-zero", 0.7, "the derivative of atan2 is not defined at the origin"),
@@ -40,7 +56,9 @@ _SAME = {
     "Log2": "Log", "Log10": "Log", "Log1P": "Log", "Xlogy": "Log", "Expm1": "Exp", "Exp2": "Exp",
     "Sinh": "Exp", "Cosh": "Exp", "Var": "Std", "StdMean": "Std", "VarMean": "Std", "Dist": "Norm",
     "EuclideanDist": "Cdist", "PairwiseDistance": "Norm", "Hypot": "Norm", "Arccos": "Acos",
-    "TrueDivide": "Div", "FloatPower": "Pow",
+    "TrueDivide": "Div", "FloatPower": "Pow", "LogSoftmax": "Softmax", "Logaddexp": "Logsumexp",
+    "Logcumsumexp": "Logsumexp", "Digamma": "Lgamma", "Arcsin": "Asin", "Arctanh": "Atanh",
+    "LinalgEig": "LinalgEigh", "Sinc": "Div", "WeightNorm": "WeightNormInterface",
 }  # fmt: skip
 
 
@@ -78,17 +96,33 @@ def judge(look: Look) -> Iterator[Verdict]:
             yield Verdict("fp16-overflow", 0.85, "a gradient is beyond 65504, the end of float16")
         return
     cause, confidence, reason = known
+    if _SAME.get(name, name) in _AT_ZERO and _has_grown(look):
+        return  # an overflow of what had run away before: no zero is to blame
+    if selection.startswith("NanToNum"):
+        mended = f"{selection} replaced the number and not its derivative; {reason}"
+        yield Verdict(cause, max(confidence, 0.9), mended)
+        yield Verdict("where-trap", 0.8, mended)
+        return
     if selection:
         shut_out = f"{selection} shut the branch out and gave it a gradient of 0; {reason}"
         yield Verdict("where-trap", 0.95, shut_out)
         confidence = min(confidence, 0.6)
     yield Verdict(cause, confidence, reason)
+    if name in _BESIDE and not selection:
+        yield Verdict(*_BESIDE[name], reason)
 
 
 def _selection(autopsy: Autopsy) -> str:
     """The nearest operation towards the loss that selects elements."""
     for node in autopsy.upstream[:NEAR]:
         found = _NODE.match(node)
-        if found and found[1].startswith(_SELECTIONS[:4]):
+        if found and found[1].startswith(_SELECTIONS):
             return node
     return ""
+
+
+def _has_grown(look: Look) -> bool:
+    """Whether operands have run away and none of them is 0."""
+    notes = look.site.inputs
+    sizes = [max(abs(note.minimum or 0.0), abs(note.maximum or 0.0)) for note in notes]
+    return max(sizes, default=0.0) >= GROWN and not any(has_zero(note) for note in notes)

@@ -9,20 +9,24 @@ from tuimon.diagnose.circumstances import Circumstances
 from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.rules.concluding import from_symptom
-from tuimon.model.autopsy import FORWARD, OPERATION
+from tuimon.diagnose.rules.operations import Verdict
+from tuimon.diagnose.rules.scales import oversized
+from tuimon.model.autopsy import OPERATION, OPTIMIZER, Autopsy
 from tuimon.model.records import Symptom
 from tuimon.model.units import number
 
-# Initialisation and usual rates assume inputs of order 1; standardised data rarely passes 10.
-FAR_INPUT = 100.0
-SUMMED = 32  # elements: below it a sum and a mean differ by less than learning rates do
 # One update of a plain net multiplies the gradient by tens; a product over time or depth by more.
 LEAP = 1e3
-RECURRENT = 8  # calls of one module within a forward
+RECURRENT = 8  # calls of one module within a forward, or uses of one weight
+DEEP = 16  # weights in a row
+STEEP = 1e3  # a gradient norm at the first update that no sane net of inputs of order 1 has
 _RECURRENT_KINDS = ("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell")
-# What multiplies by weights: only there does their scale show.
+_NORMALISING = ("NativeLayerNorm", "NativeBatchNorm", "NativeGroupNorm", "CudnnBatchNorm")
+# What only overflows where its operands have grown; a fault of its own needs another look.
 _PRODUCTS = ("addmm", "mm", "bmm", "baddbmm", "addmv", "mv", "convolution", "linear", "matmul")
+_SIZES = ("mse_loss", "pow", "mul", "add", "sum", "mean", "square", "norm", "linalg_vector_norm")
 _NON_FINITE = ("non-finite-loss", "non-finite-gradient", "non-finite-parameter")
+GROWN = 1e9  # magnitude of an operand that has grown, in single precision
 
 
 class Growing:
@@ -32,21 +36,39 @@ class Growing:
         run = evidence.circumstances
         if run is None:
             return
-        overflow = _overflow_at_once(evidence)
-        symptom = _growth(evidence) or overflow
+        overflow = _overflow(evidence)
+        symptom = _growth(evidence) or (overflow[0] if overflow else None)
         if symptom is None:
             return
-        yield from _data(run, symptom)
-        yield from _summed(run, symptom)
-        if overflow is not None:
-            yield from _initial(overflow)
-            return
-        leapt = _leap(run)
-        recurrent = _recurrence(run)
-        if recurrent and leapt >= LEAP:
-            reasons = [f"the gradient norm grew {number(leapt)} times within one update", recurrent]
-            yield from_symptom("grad-explode", symptom, 0.9, [*reasons, *_largest(run)])
-        yield from _rate(run, symptom, leapt, less=bool(recurrent and leapt >= LEAP))
+        at_once = overflow is not None and overflow[1].step == 0
+        verdicts = sorted(_verdicts(run, symptom, at_once=at_once), key=_certainty, reverse=True)
+        for verdict in verdicts:
+            yield from_symptom(verdict.cause, symptom, verdict.confidence, [verdict.reason])
+        if not at_once:
+            explained = bool(verdicts) and verdicts[0].confidence >= 0.85
+            yield from _rate(run, symptom, 0.6 if explained else 0.85)
+
+
+def _certainty(verdict: Verdict) -> float:
+    return verdict.confidence
+
+
+def _verdicts(run: Circumstances, symptom: Symptom, *, at_once: bool) -> Iterator[Verdict]:
+    found = list(oversized(run, symptom.step))
+    if at_once and not any(v.cause in ("data-scale", "bad-init", "uninit-weights") for v in found):
+        reason = "the first forward overflows although data and parameters are finite"
+        found.append(Verdict("bad-init", 0.8, reason))
+    yield from found
+    recurrent, leapt = recurrence(run), _leap(run)
+    if recurrent and leapt >= LEAP and not run.motion.is_clipped:
+        reasons = [f"the gradient norm grew {number(leapt)} times within one update", recurrent]
+        yield Verdict("grad-explode", 0.9, "; ".join([*reasons, *_largest(run)]))
+    elif depth := _depth(run):
+        yield Verdict("grad-explode", 0.87, depth)
+    functions = run.motion.graph.functions if run.motion.graph is not None else []
+    if functions:
+        reason = f"{functions[0]} has a hand-written backward, whose factor nothing checks"
+        yield Verdict("custom-backward", 0.5, reason)
 
 
 def _growth(evidence: Evidence) -> Symptom | None:
@@ -56,75 +78,68 @@ def _growth(evidence: Evidence) -> Symptom | None:
     return next(iter(critical or explosions), None)
 
 
-def _overflow_at_once(evidence: Evidence) -> Symptom | None:
-    """Finite data and weights that overflow within a module in the first or second forward."""
-    in_model = any(
-        autopsy.first is not None
-        and autopsy.verdict == OPERATION
-        and autopsy.first.phase == FORWARD
-        and autopsy.first.in_model
-        and autopsy.first.op.rpartition("::")[2] in _PRODUCTS
-        and autopsy.step <= 1
-        for autopsy in evidence.autopsies
+def _overflow(evidence: Evidence) -> tuple[Symptom, Autopsy] | None:
+    """Finite operands that have grown so far that a harmless operation overflowed."""
+    for autopsy in evidence.autopsies:
+        if not _has_overflowed(autopsy):
+            continue
+        for symptom in evidence.symptoms:
+            near = symptom.step is not None and abs(symptom.step - autopsy.step) <= 1
+            if symptom.kind in _NON_FINITE and near and symptom.severity != "info":
+                return symptom, autopsy
+    return None
+
+
+def _has_overflowed(autopsy: Autopsy) -> bool:
+    site = autopsy.first
+    if site is None or autopsy.verdict != OPERATION or site.phase == OPTIMIZER:
+        return False
+    if any(note.dtype == "float16" for note in (*site.inputs, *site.outputs)):
+        return False
+    if any(note.posinf or note.neginf for note in site.inputs):
+        return False
+    op = site.op.rpartition("::")[2].removeprefix("_foreach_").strip("_")
+    sizes = [max(abs(n.minimum or 0.0), abs(n.maximum or 0.0)) for n in site.inputs]
+    grown = max(sizes, default=0.0) >= GROWN
+    in_product = op in _PRODUCTS and (grown or (autopsy.step <= 1 and site.in_model))
+    return in_product or (grown and op.startswith(_SIZES))
+
+
+def _depth(run: Circumstances) -> str:
+    """Many layers in a row without normalisation, and a gradient that is steep from the start."""
+    motion = run.motion
+    first = next((m for m in motion.first if m.grad_norm is not None), None)
+    kinds = motion.graph.kinds if motion.graph is not None else {}
+    if first is None or first.grad_norm is None or len(motion.begun) < DEEP:
+        return ""
+    if first.grad_norm < STEEP or any(kind in kinds for kind in _NORMALISING):
+        return ""
+    return (
+        f"the gradient norm is {number(first.grad_norm)} before the first update: "
+        f"{len(motion.begun)} weights multiply it in a row, and nothing normalises between them"
     )
-    early = [s for s in evidence.symptoms if s.kind in _NON_FINITE and s.step in (0, 1)]
-    return early[0] if in_model and early else None
-
-
-def _data(run: Circumstances, symptom: Symptom) -> Iterator[Finding]:
-    for tensor in run.inputs:
-        if tensor.low is None or tensor.high is None or not tensor.dtype.startswith(("f", "b")):
-            continue
-        size = max(abs(tensor.low), abs(tensor.high))
-        spread = tensor.std or 0.0
-        if size >= FAR_INPUT and max(spread, abs(tensor.mean or 0.0)) >= FAR_INPUT / 4:
-            reason = (
-                f"input {tensor.name} spans {number(tensor.low)} … {number(tensor.high)} "
-                f"with a standard deviation of {number(tensor.std)}"
-            )
-            yield from_symptom("data-scale", symptom, 0.93, [reason])
-            return
-    for seen in run.seen:
-        target = seen.target
-        if target is None or target.std is None or not target.dtype.startswith(("f", "b")):
-            continue
-        if max(target.std, abs(target.mean or 0.0)) >= FAR_INPUT:
-            reason = (
-                f"targets lie at {number(target.mean)} with a deviation of {number(target.std)}"
-            )
-            yield from_symptom("data-scale", symptom, 0.9, [reason])
-            return
-
-
-def _summed(run: Circumstances, symptom: Symptom) -> Iterator[Finding]:
-    for seen in run.seen:
-        elements = 1
-        for size in seen.prediction.shape:
-            elements *= size
-        if seen.facts.reduction == "sum" and elements >= SUMMED:
-            reason = f"the loss is a sum over {elements:,} elements ({seen.facts.op})"
-            yield from_symptom("loss-scaling", symptom, 0.92, [reason])
-            return
-
-
-def _initial(symptom: Symptom) -> Iterator[Finding]:
-    reason = "the first forward overflows although data and parameters are finite"
-    yield from_symptom("bad-init", symptom, 0.9, [reason])
 
 
 def _leap(run: Circumstances) -> float:
-    """The largest factor between two gradient norms in a row among the newest ones."""
-    pairs = [(a, b) for a, b in pairwise(run.grad_norms) if a > 0]
+    """The largest factor between two gradient norms in a row."""
+    norms = [m.grad_norm for m in (*run.motion.first, *run.motion.newest)]
+    pairs = [(a, b) for a, b in pairwise(norms) if a is not None and b is not None and a > 0]
     return max((b / a for a, b in pairs), default=1.0)
 
 
-def _recurrence(run: Circumstances) -> str:
+def recurrence(run: Circumstances) -> str:
+    """Why backward multiplies the same Jacobian again and again; "" where it does not."""
     for kind in run.kinds:
         if kind in _RECURRENT_KINDS:
             return f"the model is recurrent ({kind}): backward multiplies one Jacobian a time step"
     calls, module = run.most_calls
     if calls >= RECURRENT:
         return f"{module or 'the root'} runs {calls} times within one forward"
+    graph = run.motion.graph
+    matrices = {weight.name for weight in run.motion.begun}
+    used = [(n, c) for n, c in (graph.uses if graph else []) if c >= RECURRENT and n in matrices]
+    if used:
+        return f"{used[0][0]} is used {used[0][1]} times within one forward"
     names = run.table.names if run.table else []
     found = next((name for name in names if name.rpartition(".")[2].startswith("weight_hh")), "")
     return f"{found} is applied once a time step" if found else ""
@@ -135,9 +150,13 @@ def _largest(run: Circumstances) -> list[str]:
     return [f"{shares[0][1]} has {100 * shares[0][0]:.0f} % of its square"] if shares else []
 
 
-def _rate(run: Circumstances, symptom: Symptom, leapt: float, *, less: bool) -> Iterator[Finding]:
+def _rate(run: Circumstances, symptom: Symptom, confidence: float) -> Iterator[Finding]:
     norms = " → ".join(number(norm, 2) for norm in list(run.grad_norms)[-5:])
     reasons = [f"the learning rate is {number(run.top_rate)}; gradient norms: {norms}"]
+    leapt = _leap(run)
     if leapt > 1:
         reasons.append(f"up to {number(leapt)} times more from one update to the next")
-    yield from_symptom("lr-too-high", symptom, 0.6 if less else 0.8, reasons)
+    ratio = run.motion.early_ratio
+    if ratio is not None:
+        reasons.append(f"an update moved the weights by {number(ratio)} of their length")
+    yield from_symptom("lr-too-high", symptom, confidence, reasons)

@@ -12,6 +12,7 @@ from tuimon.model.autopsy import FORWARD, OPERATION, Autopsy, OpSite, TensorNote
 from tuimon.model.units import number
 
 FLOAT16_MAX = 65504.0  # IEEE 754 binary16
+GROWN = 1e15  # magnitude whose square is near the end of single precision
 _EXP_LIMIT_FLOAT16 = 11.09  # ln(65504)
 _EXP_LIMIT_FLOAT32 = 88.73  # ln(3.4e38)
 
@@ -51,6 +52,17 @@ class Look:
         """Whether an intended infinity was among its operands."""
         return any(note.posinf or note.neginf for note in self.site.inputs)
 
+    @property
+    def takes_nothing(self) -> bool:
+        """Whether a reduction was given a tensor without any element."""
+        return self.gives_nan and any(note.numel == 0 for note in self.site.inputs)
+
+    @property
+    def size(self) -> float:
+        """The largest finite magnitude among its operands."""
+        sizes = [max(abs(n.minimum or 0.0), abs(n.maximum or 0.0)) for n in self.site.inputs]
+        return max(sizes, default=0.0)
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -79,7 +91,7 @@ class Operations:
             if site is None or autopsy.verdict != OPERATION or site.phase != FORWARD:
                 continue
             look = look_at(autopsy, site)
-            judge = JUDGES.get(look.op, _overflow)
+            judge = _nothing if look.takes_nothing else JUDGES.get(look.op, _overflow)
             operands = "; ".join(described(note) for note in site.inputs)
             for verdict in judge(look):
                 yield from_autopsy(
@@ -157,7 +169,13 @@ def _division(look: Look) -> Iterator[Verdict]:
     divisor = inputs[-1] if len(inputs) > 1 or look.op == "reciprocal" else None
     if divisor is None:
         yield Verdict("div-zero", 0.85, "divided by a number that is 0 or not finite")
+        if _is_zero(look.first):
+            yield Verdict("empty-reduction", 0.84, "a sum of nothing was divided by a count of 0")
     elif has_zero(divisor):
+        counted = divisor.dtype.startswith(("int", "bool", "uint"))
+        if look.gives_nan and len(inputs) > 1 and _is_zero(look.first) and _is_zero(divisor):
+            reason = f"a sum of nothing was divided by a count of 0: {described(divisor)}"
+            yield Verdict("empty-reduction", 0.95 if counted else 0.85, reason)
         yield Verdict("div-zero", 0.93, f"divided by an exact 0 in {described(divisor)}")
         if divisor.dtype == "float16":
             reason = "the divisor is float16, where every epsilon below 6e-8 is 0"
@@ -167,6 +185,15 @@ def _division(look: Look) -> Iterator[Verdict]:
         yield from _overflow(look)
     else:
         yield Verdict("div-zero", 0.5, f"the quotient by {described(divisor)} is out of range")
+
+
+def _is_zero(note: TensorNote | None) -> bool:
+    """Whether it is one number, and that is 0."""
+    return note is not None and note.numel == 1 and note.minimum == note.maximum == 0
+
+
+def _nothing(look: Look) -> Iterator[Verdict]:
+    yield Verdict("empty-reduction", 0.96, f"{look.op} was taken of no element at all")
 
 
 def _spread(look: Look) -> Iterator[Verdict]:
@@ -180,15 +207,18 @@ def _spread(look: Look) -> Iterator[Verdict]:
 
 
 def _normalisation(look: Look) -> Iterator[Verdict]:
+    if look.size >= GROWN:
+        return  # the squares of what had run away overflow
     if look.gives_nan and not look.takes_inf:
         reason = f"{look.op} divided by a spread of 0"
         yield Verdict("eps-underflow" if look.is_half else "div-zero", 0.7, reason)
 
 
 def _mean(look: Look) -> Iterator[Verdict]:
-    note = look.first
-    if note is not None and note.numel == 0:
-        yield Verdict("empty-reduction", 0.96, f"{look.op} was taken of no element at all")
+    if look.takes_inf and look.gives_inf:
+        reason = f"{look.op} took in an infinity that a factor of 0 or a selection should leave out"
+        yield Verdict("zero-times-inf", 0.85, reason)
+        yield Verdict("log-zero", 0.6, "the infinity may be the logarithm of a probability of 0")
     else:
         yield from _overflow(look)
 
@@ -205,6 +235,10 @@ def _class_loss(look: Look) -> Iterator[Verdict]:
 def _softmax(look: Look) -> Iterator[Verdict]:
     if look.gives_nan and (look.autopsy.constants or any(n.neginf for n in look.site.inputs)):
         yield Verdict("masked-softmax", 0.95, "one row holds nothing but -Inf")
+
+
+def _pole(look: Look) -> Iterator[Verdict]:
+    yield Verdict("domain-error", 0.85, f"{look.op} has a pole at 0 and at negative integers")
 
 
 def _exponential(look: Look) -> Iterator[Verdict]:
@@ -225,15 +259,19 @@ def _exponential(look: Look) -> Iterator[Verdict]:
 def _product(look: Look) -> Iterator[Verdict]:
     if look.gives_nan and look.takes_inf:
         yield Verdict("zero-times-inf", 0.95, "a factor of 0 met an infinity")
+    elif look.gives_nan and look.op == "mul" and any(has_zero(n) for n in look.site.inputs):
+        yield Verdict("zero-times-inf", 0.93, "a factor of 0 met an infinite constant")
     else:
         yield from _overflow(look)
 
 
 def _difference(look: Look) -> Iterator[Verdict]:
     if look.gives_nan and look.takes_inf:
-        masked = bool(look.autopsy.constants)
+        masked = bool(look.autopsy.constants) or any(note.neginf for note in look.site.inputs)
         reason = "an infinity was taken from an infinity"
-        yield Verdict("masked-softmax" if masked else "zero-times-inf", 0.6, reason)
+        if masked and look.op in ("sub", "rsub"):
+            reason += ": the largest of a row is -Inf where every entry of it is masked"
+        yield Verdict("masked-softmax" if masked else "zero-times-inf", 0.85, reason)
     else:
         yield from _overflow(look)
 
@@ -258,6 +296,11 @@ def _overflow(look: Look) -> Iterator[Verdict]:
     yield Verdict("fp16-overflow", 0.93, reason)
 
 
+_SOFTMAXES = (
+    *("softmax", "log_softmax", "safe_softmax", "logsumexp", "sparse_softmax"),
+    *("scaled_dot_product_attention", "scaled_dot_product_flash_attention_for_cpu"),
+)
+
 JUDGES: dict[str, Judge] = {
     **dict.fromkeys(("log", "log2", "log10", "log1p", "logit"), _logarithm),
     **dict.fromkeys(("sqrt", "rsqrt"), _domain(0.0, float("inf"))),
@@ -269,9 +312,10 @@ JUDGES: dict[str, Judge] = {
     **dict.fromkeys(
         ("native_layer_norm", "native_batch_norm", "native_group_norm"), _normalisation
     ),
-    **dict.fromkeys(("mean", "nanmean", "median"), _mean),
+    **dict.fromkeys(("mean", "nanmean", "median", "sum", "neg", "mse_loss"), _mean),
+    **dict.fromkeys(("lgamma", "digamma", "polygamma"), _pole),
     **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward", "cross_entropy_loss"), _class_loss),
-    **dict.fromkeys(("softmax", "log_softmax", "safe_softmax", "logsumexp"), _softmax),
+    **dict.fromkeys(_SOFTMAXES, _softmax),
     **dict.fromkeys(("exp", "exp2", "expm1", "sinh", "cosh"), _exponential),
     **dict.fromkeys(("mul", "mm", "bmm", "addmm", "baddbmm", "matmul"), _product),
     **dict.fromkeys(("sub", "add", "rsub"), _difference),
