@@ -51,8 +51,8 @@ DATA = {
         "batches from another distribution",
         "The loss jumps with the batch, before any large update, and returns with the data.",
         "A bad shard, another tokenizer, concentrated long documents.",
-        "Look at the batches of the spike, drop or shuffle them; clipping keeps the weights safe "
-        "meanwhile.",
-        "",
+        "Look at the batches of the spike, drop or shuffle them. Clipping the gradient norm bounds "
+        "what such a batch does under SGD; under Adam it bounds only what enters the moments.",
+        "loader = torch.utils.data.DataLoader(dataset, batch_size=64, shuffle=True)",
     ),
 }

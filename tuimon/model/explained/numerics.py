@@ -8,19 +8,22 @@ NUMERICS = {
     "log-zero": Explanation(
         "logarithm of an exact 0",
         "A logarithm received 0 and gave -Inf; one multiplication by 0 later it is NaN.",
-        "A softmax or sigmoid of a confident model underflows to exactly 0, or a ratio in the data "
-        "is 0. Adding to the model or clipping gradients does not reach it: the forward is wrong.",
+        "A softmax or sigmoid of a confident model underflows to exactly 0 or rounds to exactly "
+        "1, or a ratio in the data is 0. Clipping gradients does not reach it: the forward is "
+        "wrong. In float32 a bound of 1 - 1e-8 is 1.",
         "Compute the logarithm from the logits (log_softmax, logsigmoid, cross_entropy, "
-        "binary_cross_entropy_with_logits); else bound the argument away from 0.",
+        "binary_cross_entropy_with_logits); else bound the argument away from 0, by 1e-6 or more "
+        "where it is also bounded away from 1.",
         "loss = F.cross_entropy(logits, target)  # in the place of log(softmax(logits))\n"
-        "# or: torch.log(p.clamp(min=1e-8))",
+        "# or: torch.log(p.clamp(min=1e-6))",
     ),
     "sqrt-norm-zero": Explanation(
         "infinite derivative of a root at 0",
         "The loss is finite, the gradient is NaN: a square root, a hand-written norm or a "
         "fractional power was differentiated at exactly 0.",
         "d sqrt(x)/dx is 1 / (2 sqrt(x)), infinite at 0; times a zero from the chain rule it is "
-        "NaN. Identical pairs, zero vectors and constant features lead there.",
+        "NaN. Identical pairs, zero vectors and constant features lead there; acos and asin have "
+        "the same at 1.",
         "Put an epsilon inside the root, or use torch.linalg.vector_norm, whose gradient at 0 is "
         "0; the squared distance needs no root at all.",
         "d = (diff.pow(2).sum(-1) + 1e-12).sqrt()\n"
@@ -28,13 +31,15 @@ NUMERICS = {
     ),
     "div-zero": Explanation(
         "division by zero",
-        "A denominator was 0, or a standard deviation was taken of a single element.",
+        "A denominator was 0, or a standard deviation was taken of a single element; or a vector "
+        "of zeros was normalised, whose gradient is finite and huge.",
         "Constant or empty slices have no spread; a batch of one has no unbiased standard "
-        "deviation (division by n - 1 = 0), which is NaN.",
-        "Add an epsilon to the denominator; drop a last batch of one, or use "
-        "unbiased=False (correction=0) where a slice may hold one element.",
+        "deviation (division by n - 1 = 0), which is NaN. F.normalize divides a zero vector by its "
+        "eps of 1e-12 and cosine_similarity by 1e-8: the gradient is as many times larger.",
+        "Add an epsilon to the denominator, or raise the eps of F.normalize to 1e-6; drop a last "
+        "batch of one, or use correction=0 where a slice may hold one element.",
         "x = (x - x.mean()) / (x.std(correction=0) + 1e-6)\n"
-        "loader = DataLoader(data, batch_size=64, drop_last=True)",
+        "loader = torch.utils.data.DataLoader(data, batch_size=64, drop_last=True)",
     ),
     "masked-softmax": Explanation(
         "softmax over a row with every entry masked",
@@ -68,9 +73,11 @@ NUMERICS = {
         "exponential of a large number",
         "exp received more than about 88 (float32) or 11 (float16) and gave Inf.",
         "A log-variance, log-rate or score is unbounded; one heavy-tailed row is enough.",
-        "Clamp the argument; standardise heavy-tailed inputs; use logsumexp or softmax where sums "
-        "of exponentials are meant.",
-        "std = torch.exp(0.5 * logvar.clamp(-30.0, 20.0))",
+        "Use the function that is meant: softplus for log(1 + exp(x)), logsumexp, log_softmax or "
+        "softmax for sums of exponentials; else clamp the argument, and standardise heavy-tailed "
+        "inputs.",
+        "std = torch.exp(0.5 * logvar.clamp(-30.0, 20.0))\n"
+        "# or: F.softplus(x), torch.logsumexp(scores, dim=-1)",
     ),
     "zero-times-inf": Explanation(
         "0 times Inf",

@@ -48,7 +48,8 @@ PRECISION = {
         "smaller scale cannot mend it.",
         "Find what is non-finite without the scale (inputs beyond 65504, a NaN in the data, an "
         "overflowing layer) and mend that.",
-        "",
+        "with torch.autocast(device_type, enabled=False):\n    out = model(x.float())\n"
+        "assert torch.isfinite(out).all()  # fails: the data or the model; passes: float16",
     ),
     "amp-order": Explanation(
         "order or dtype rules of mixed precision broken",

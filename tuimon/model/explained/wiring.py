@@ -73,8 +73,8 @@ WIRING = {
         "Gradients were not all-reduced: no_sync or its flag was set at the wrong moment, a branch "
         "differs by rank, or a seed does.",
         "Set no_sync round forward and backward of all but the last accumulated batch.",
-        "with model.no_sync() if i < last else nullcontext():\n    loss = model(x).sum()\n"
-        "    loss.backward()",
+        "with model.no_sync() if i < last else contextlib.nullcontext():\n"
+        "    loss = model(x).sum()\n    loss.backward()",
     ),
     "backend-kernel": Explanation(
         "a kernel of the library or device",
@@ -103,5 +103,6 @@ WIRING = {
         "The evidence does not carry a cause.",
         "",
         "Watch with --on-non-finite hold and --autopsy full; the finding says what would tell.",
+        "mon = tuimon.watch(model, optimizer, activations=True)",
     ),
 }
