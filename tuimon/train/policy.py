@@ -24,6 +24,7 @@ AUTOPSIES = (OFF, LIGHT, FULL)
 
 HOLD_LIMIT_S = 300.0
 AUTOPSY_LIMIT_S = 30.0
+TRIALS_LIMIT_S = 20.0
 AUTOPSY_VARIABLE = "TUIMON_AUTOPSY"
 
 
@@ -53,12 +54,17 @@ class Policy:
             "full" also runs the model of that step once more and puts everything back.
             None is what `TUIMON_AUTOPSY` says, else "full".
         autopsy_limit_s: how long one autopsy may take.
+        trials: after a "full" autopsy the likely causes are tested, on copies: the step is run
+            again with one thing changed, a few times.
+        trials_limit_s: how long the trials of one step may take.
     """
 
     on_non_finite: str = CONTINUE
     hold_limit_s: float = HOLD_LIMIT_S
     autopsy: str | None = None
     autopsy_limit_s: float = AUTOPSY_LIMIT_S
+    trials: bool = True
+    trials_limit_s: float = TRIALS_LIMIT_S
 
     def problem(self) -> str:
         """Why this cannot be had; "" when it can."""
@@ -71,6 +77,7 @@ class Policy:
         for name, value in (
             ("hold_limit_s", self.hold_limit_s),
             ("autopsy_limit_s", self.autopsy_limit_s),
+            ("trials_limit_s", self.trials_limit_s),
         ):
             if not isinstance(value, int | float) or not (math.isfinite(value) and value > 0):
                 return f"{name} is {value!r}; give seconds above 0"
@@ -81,7 +88,14 @@ class Policy:
         usual = Policy()
         return [
             f"{name}={value}"
-            for name in ("on_non_finite", "hold_limit_s", "autopsy", "autopsy_limit_s")
+            for name in (
+                "on_non_finite",
+                "hold_limit_s",
+                "autopsy",
+                "autopsy_limit_s",
+                "trials",
+                "trials_limit_s",
+            )
             if (value := getattr(self, name)) != getattr(usual, name)
         ]
 
@@ -94,6 +108,8 @@ def from_words(words: Mapping[str, str]) -> Policy:
         float(words.get("hold_limit_s", usual.hold_limit_s)),
         words.get("autopsy"),
         float(words.get("autopsy_limit_s", usual.autopsy_limit_s)),
+        words.get("trials", "True") == "True",
+        float(words.get("trials_limit_s", usual.trials_limit_s)),
     )
 
 

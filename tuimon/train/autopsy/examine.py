@@ -16,6 +16,7 @@ from torch import nn
 
 from tuimon.model.autopsy import LEAF, OPERATION, Autopsy
 from tuimon.model.text import plain
+from tuimon.model.trials import TrialRecord
 from tuimon.model.verdict import sentence
 from tuimon.train.autopsy.graph import walk
 from tuimon.train.autopsy.linemap import LineMap
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from tuimon.train.observer import Observer
     from tuimon.train.stats import Measured
     from tuimon.train.track import Track
+    from tuimon.train.trials.trying import Trials
 
 MAX_AUTOPSIES = 3  # published in a run
 MAX_EXAMINED = 6  # with those that showed a known site again
@@ -68,6 +70,7 @@ class Examiner:
         self._reruns = Reruns(observer, self.scenes)
         self._sites: set[tuple[Any, ...]] = set()
         self._published = self._examined = 0
+        self._trials: Trials | None = None
         self._in_row = False  # an incident was examined, and nothing healthy has followed it
         self._state_seen = False
         self._left_bad = False  # by this update: the next one will suffer from it
@@ -170,6 +173,7 @@ class Examiner:
         observer = self._observer
         began_s = time.perf_counter()
         self._examined += 1
+        kept = dict(about)
         was, observer.off = observer.off, True  # no tap of ours takes part in a re-run
         try:
             observer.extras.take_off()
@@ -187,7 +191,44 @@ class Examiner:
             took_s = time.perf_counter() - began_s
             observer.times.examined_s += took_s
             observer.times.cost_s -= took_s  # whoever has called accounts for all of its own time
-        self._publish(trigger, fields, took_s)
+        autopsy = self._publish(trigger, fields, took_s)
+        if autopsy is not None and trigger != REQUEST and self.level == FULL and self.policy.trials:
+            self._test(autopsy, kept)
+
+    def _test(self, autopsy: Autopsy, about: Mapping[str, Any]) -> None:
+        """Test the likely causes on copies of what the step began with."""
+        from tuimon.train.trials.trying import Incident, Trials
+
+        observer, closure = self._observer, self._reruns.closure
+        if self._trials is None:
+            self._trials = Trials(self._tell_trial)
+        began_s = time.perf_counter()
+        track = about.get("track")
+        incident = Incident(
+            calls=list(self.scenes.calls),
+            closure=None if closure is None or closure.disturbs else closure,
+            is_loss="losses" in about,
+            loss=about.get("recorded_loss", observer.losses.last),
+            scale=None if track is None else observer.scale_of(track),
+            track=track,
+        )
+        was, observer.off = observer.off, True
+        try:
+            self._trials.test(autopsy, incident, self._roots(), self.policy.trials_limit_s)
+        except Exception as error:  # what the autopsy has found stands
+            text = plain(f"causes were not tested: {type(error).__name__}: {error}", 200)
+            observer.session.event("trial-failed", text, severity="warning")
+        finally:
+            observer.off = was
+            took_s = time.perf_counter() - began_s
+            observer.times.examined_s += took_s
+            observer.times.cost_s -= took_s
+
+    def _tell_trial(self, trial: TrialRecord) -> None:
+        session = self._observer.session
+        session.publish(trial)
+        text = f"{trial.cause} {trial.result}: {trial.change}"
+        session.event("trial", text, detail=trial.detail)
 
     def _look_at_loss(
         self, began_s: float, losses: Sequence[torch.Tensor], recorded_loss: float | None
@@ -234,7 +275,8 @@ class Examiner:
     def _limit_s(self, began_s: float) -> float:
         return max(0.0, began_s + self.policy.autopsy_limit_s - time.perf_counter())
 
-    def _publish(self, trigger: str, fields: dict[str, Any], took_s: float) -> None:
+    def _publish(self, trigger: str, fields: dict[str, Any], took_s: float) -> Autopsy | None:
+        """Tell what was found; None where it was told before."""
         session = self._observer.session
         info = session.info
         autopsy = Autopsy(
@@ -248,7 +290,7 @@ class Examiner:
         self.newest = autopsy
         site = _site(autopsy)
         if site is not None and site in self._sites:
-            return
+            return None
         if site is not None:
             self._sites.add(site)
         self._published += 1
@@ -262,6 +304,7 @@ class Examiner:
             severity="info" if trigger == REQUEST else severity,
             detail=f"{autopsy.engine or 'no engine'}, {took_s:.2f} s, not part of the step",
         )
+        return autopsy
 
 
 def _tried(engine: str, look: Callable[[], list[Part]]) -> list[Part]:

@@ -64,10 +64,10 @@ def retrace(
     if not bytecode.is_readable():
         found.notes.append(NEWER)
         return found
-    if not poisons or _is_watched_by_script():
+    if not poisons or is_watched_by_script():
         return found
     search = _Search(poisons, roots, list(also), limits, found)
-    frames = list(_frames())
+    frames = list(frames_of_script())
     try:
         for frame in frames:
             if search.look_in(frame):
@@ -80,7 +80,7 @@ def retrace(
     return found
 
 
-def _frames() -> Iterator[FrameType]:
+def frames_of_script() -> Iterator[FrameType]:
     """The script's frames that led here, the innermost first."""
     frame: FrameType | None = sys._getframe(1)
     count = 0
@@ -91,7 +91,7 @@ def _frames() -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _is_watched_by_script() -> bool:
+def is_watched_by_script() -> bool:
     """Whether modes of the script's would see what is done here."""
     if torch._C._len_torch_dispatch_stack():
         return True

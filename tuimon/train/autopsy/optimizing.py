@@ -50,6 +50,7 @@ def trace_optimizer(
     called_from: Place | None = None,
     before: Mapping[int, torch.Tensor] | None = None,
     only: Sequence[torch.Tensor] | None = None,
+    alter: Callable[[Any], None] | None = None,
     limits: Limits | None = None,
 ) -> Examination:
     """Trace one step of an optimizer on copies of everything it touches.
@@ -60,6 +61,7 @@ def trace_optimizer(
         called_from: the user's line that calls `step`.
         before: id of a parameter -> its value before the step, where that is kept.
         only: the parameters to trace; all of them when left out.
+        alter: changes the copy of the optimizer before its step.
         limits: when to give up.
     """
     found = Examination("", reached="optimizer")
@@ -69,6 +71,8 @@ def trace_optimizer(
     try:
         with looks.apart():
             double = _Double(optimizer, names, before or {}, only)
+            if alter is not None:
+                alter(double.optimizer)
         found.notes += double.notes
         _trace(double, found, called_from, limits)
     except Stopped as stopped:
@@ -119,6 +123,7 @@ class _Double:
 
     Attributes:
         params: the copies of its parameters by name.
+        optimizer: the copy itself.
         notes: where the copy differs.
     """
 
@@ -139,7 +144,7 @@ class _Double:
         live = [param for group in optimizer.param_groups for param in group["params"]]
         for param in live:
             self._copy_param(param)
-        self._clone = _without_state(optimizer)
+        self.optimizer = self._clone = _without_state(optimizer)
         self._clone.param_groups = [
             self._copy_group(group, chosen) for group in optimizer.param_groups
         ]

@@ -31,6 +31,12 @@ class Ownership(TorchDispatchMode):  # type: ignore[no-untyped-call]
         alive = None if key is None else self._own.get(key)
         return alive is not None and bool(alive)
 
+    def take(self, tensor: torch.Tensor) -> None:
+        """Let the memory of a tensor count as made by the replay."""
+        key = storage_key(tensor)
+        if key is not None:
+            self._own[key] = Alive(tensor)
+
     def _dispatch(
         self,
         func: Any,

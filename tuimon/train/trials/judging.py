@@ -1,0 +1,48 @@
+"""What a replay with a change says about a cause. Plain data; runs nothing."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tuimon.model.trials import CONFIRMED, NO_DIFFERENCE, REFUTED
+from tuimon.model.units import number
+from tuimon.train.trials.changes import Change, told
+from tuimon.train.trials.guarding import Guarded
+from tuimon.train.trials.replaying import Outcome
+
+MAX_TOLD = 3
+
+
+class Judgement(NamedTuple):
+    """The result of a trial and why, in sentences."""
+
+    result: str
+    detail: str
+
+
+def judge(watched: Guarded | None, change: Change, outcome: Outcome) -> Judgement:
+    """Compare a replay with a change to one without, which was not sound.
+
+    Args:
+        watched: what the operation did in the replay without a change; None without operation.
+        change: what was changed, with what it found to change.
+        outcome: of the replay with the change.
+    """
+    if watched is not None and not watched.born:
+        why = "there nothing went wrong" if watched.seen else "it was not met"
+        return Judgement(NO_DIFFERENCE, f"in the replay of the step {why}")
+    if outcome.problem:
+        return Judgement(NO_DIFFERENCE, outcome.problem)
+    if not change.count:
+        return Judgement(NO_DIFFERENCE, "nothing of that kind was there to be changed")
+    if outcome.is_sound:
+        loss = "" if outcome.loss is None else f" (loss {number(outcome.loss)})"
+        detail = f"with that the step is finite{loss}; without it, it is not"
+        return Judgement(CONFIRMED, detail)
+    left = ", ".join(outcome.bad[:MAX_TOLD])
+    left += f" and {len(outcome.bad) - MAX_TOLD} more" if len(outcome.bad) > MAX_TOLD else ""
+    if isinstance(change, Guarded) and not change.born:
+        detail = f"the operation is sound then, but something else is not: {left}"
+        return Judgement(NO_DIFFERENCE, detail)
+    changed = told(change.count)
+    return Judgement(REFUTED, f"{changed} changed, and still not finite: {left}")

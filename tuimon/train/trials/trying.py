@@ -1,0 +1,283 @@
+"""Tests the likely causes of an incident, one after the other, within a bound, and publishes.
+
+Belongs to the training thread; a trial runs after the autopsy of the same step, while what that
+step began with is still kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tuimon.model.autopsy import OPTIMIZER, Autopsy
+from tuimon.model.text import plain
+from tuimon.model.trials import CONFIRMED, NO_DIFFERENCE, REFUTED, TrialRecord
+from tuimon.train.autopsy.reruns import Closure
+from tuimon.train.autopsy.scene import Call
+from tuimon.train.trials.bisecting import guilty_samples
+from tuimon.train.trials.changes import Change, Without
+from tuimon.train.trials.following import FrameStage, is_like, starts
+from tuimon.train.trials.guarding import Guarded, spot_of
+from tuimon.train.trials.hiding import Hidden
+from tuimon.train.trials.judging import Judgement, judge
+from tuimon.train.trials.planning import BY_SAMPLES, OF_SAMPLES, candidates, changes_for
+from tuimon.train.trials.replaying import ClosureStage, ModelStage, Outcome, Roots, Stage
+
+if TYPE_CHECKING:
+    from tuimon.diagnose.findings import Finding
+    from tuimon.train.track import Track
+
+MAX_TRIALS = 12  # published in a run
+FRAMES_SHARE = 0.4  # of the time, for finding out whether the loss code can be followed
+
+
+class Incident(NamedTuple):
+    """What went wrong, and what was kept of the step.
+
+    Attributes:
+        calls: kept forwards, oldest first.
+        closure: the newest call of `mon.forward(fn)` that may run again.
+        is_loss: the loss is not finite; else gradients are not.
+        loss: what the step showed, without a scale; None where it is not known.
+        scale: what the gradients carry.
+        track: whose update, for an incident in the optimizer.
+    """
+
+    calls: Sequence[Call]
+    closure: Closure | None
+    is_loss: bool
+    loss: float | None
+    scale: float | None
+    track: Track | None = None
+
+
+class Trials:
+    """All trials of a run.
+
+    Attributes:
+        made: how many were published.
+    """
+
+    def __init__(self, publish: Callable[[TrialRecord], None]) -> None:
+        self.made = 0
+        self._publish = publish
+
+    @property
+    def may_run(self) -> bool:
+        """Whether this run may make any more."""
+        return self.made < MAX_TRIALS
+
+    def test(self, autopsy: Autopsy, incident: Incident, roots: Roots, limit_s: float) -> None:
+        """Test the causes that an autopsy suggests.
+
+        Args:
+            autopsy: what was found just now.
+            incident: what was kept of that step.
+            roots: (prefix of its names, module) of all models.
+            limit_s: how long all of it may take.
+        """
+        found = candidates(autopsy)
+        if not found or not self.may_run:
+            return
+        clock = Clock(limit_s)
+        if autopsy.first is not None and autopsy.first.phase == OPTIMIZER:
+            from tuimon.train.trials.updating import try_update
+
+            for finding in found:
+                self._tell(finding, try_update(finding, autopsy, incident, clock), clock)
+            return
+        bench = Bench(autopsy, incident, roots, clock)
+        if not bench.find():
+            return
+        for finding in found:
+            if self.may_run:
+                self._tell(finding, bench.test(finding), clock)
+
+    def _tell(self, finding: Finding, trials: Iterator[Trial], clock: Clock) -> None:
+        for trial in trials:
+            where = finding.where
+            self.made += 1
+            self._publish(
+                TrialRecord(
+                    finding=finding.id,
+                    cause=finding.cause,
+                    change=plain(trial.words, 200),
+                    result=trial.judgement.result,
+                    detail=plain(trial.judgement.detail, 400),
+                    step=finding.step,
+                    rank=where.rank,
+                    module=where.module,
+                    op=where.op or "",
+                    sample=trial.sample,
+                    runs=clock.lap_runs(),
+                    duration_s=clock.lap_s(),
+                    time_ns=time.time_ns(),
+                )
+            )
+
+
+class Trial(NamedTuple):
+    """One that was made."""
+
+    words: str
+    judgement: Judgement
+    sample: int | None = None
+
+
+class Clock:
+    """The time that trials have, and how much one replay takes."""
+
+    def __init__(self, limit_s: float, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now = now
+        self._began_s = self._lap_s = now()
+        self._until_s = self._began_s + limit_s
+        self._longest_s = 0.0
+        self._runs = 0
+
+    def spent(self, share: float = 1.0) -> bool:
+        """Whether one more replay would go beyond a share of the time."""
+        limit_s = (self._until_s - self._began_s) * share
+        return self._now() + self._longest_s > self._began_s + limit_s
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the end of the time."""
+        return max(0.0, self._until_s - self._now())
+
+    def timed(self, play: Callable[[], Any]) -> Any:
+        """A replay, counted."""
+        began_s = self._now()
+        self._runs += 1
+        outcome = play()
+        self._longest_s = max(self._longest_s, self._now() - began_s)
+        return outcome
+
+    def lap_s(self) -> float:
+        """Seconds since the last lap."""
+        now_s = self._now()
+        took_s, self._lap_s = now_s - self._lap_s, now_s
+        return took_s
+
+    def lap_runs(self) -> int:
+        """Replays since the last lap."""
+        runs, self._runs = self._runs, 0
+        return runs
+
+
+class Bench:
+    """One step that can be replayed, and what was tried on it."""
+
+    def __init__(self, autopsy: Autopsy, incident: Incident, roots: Roots, clock: Clock) -> None:
+        self._autopsy = autopsy
+        self._incident = incident
+        self._roots = roots
+        self._clock = clock
+        site = autopsy.first if autopsy.verdict == "operation" else None
+        self._watched = None if site is None else Guarded(spot_of(site))
+        self._stage: Stage | None = None
+        self._guilty: list[int] | None = None
+
+    def find(self) -> bool:
+        """Find a way to replay the step that shows what was wrong with it."""
+        for stage, is_like_step in self._stages():
+            change = self._watched or Change()
+            outcome = self._clock.timed(lambda stage=stage, change=change: stage.play(change))
+            if outcome.is_bad and is_like_step(outcome):
+                self._stage = stage
+                return True
+        return False
+
+    def _stages(self) -> Iterator[tuple[Stage, Callable[[Outcome], bool]]]:
+        incident, clock = self._incident, self._clock
+        if incident.closure is not None:
+            yield ClosureStage(incident.closure, self._roots, incident.scale), _anything
+            return
+        for start in starts():
+            if clock.spent(FRAMES_SHARE):
+                break
+            stage = FrameStage(
+                start, incident.calls, self._roots, scale=incident.scale, expired=clock.spent
+            )
+            yield stage, lambda outcome: is_like(outcome, incident.loss)
+        for call in reversed(incident.calls):
+            model = ModelStage(call, self._roots, backward=not incident.is_loss)
+            if model.is_possible and not clock.spent():
+                yield model, _anything
+
+    def test(self, finding: Finding) -> Iterator[Trial]:
+        """The trials of one cause: until one confirms it, and which sample is guilty of it."""
+        cause = finding.cause
+        told: list[Trial] = []
+        for change in changes_for(cause, self._autopsy):
+            if self._clock.spent():
+                return
+            trial = Trial(change.words, self._try(change))
+            told.append(trial)
+            if trial.judgement.result == CONFIRMED:
+                break
+        confirmed = any(trial.judgement.result == CONFIRMED for trial in told)
+        if not told and cause in OF_SAMPLES:
+            yield from self._samples()
+        elif confirmed and cause in BY_SAMPLES and finding.where.sample is None:
+            guilty = self._find_guilty()
+            last = told.pop()
+            yield from told
+            if guilty:
+                more = f"{last.judgement.detail}; so it is without {_listed(guilty)} of the batch"
+                last = last._replace(judgement=Judgement(CONFIRMED, more), sample=guilty[0])
+            yield last
+        else:
+            yield from told
+
+    def _try(self, change: Change) -> Judgement:
+        assert self._stage is not None
+        if isinstance(change, Hidden):
+            self._play(change)
+            if not change.conclude():
+                why = "a value that the operation cannot take is not hidden by any selection"
+                return Judgement(REFUTED if change.dangerous else NO_DIFFERENCE, why)
+        return judge(self._watched, change, self._play(change))
+
+    def _samples(self) -> Iterator[Trial]:
+        """A cause that says: it is the sample."""
+        guilty = self._find_guilty()
+        batch = self._stage.batch if self._stage is not None else 0
+        if guilty:
+            words = Without(guilty, batch).words
+            detail = f"without {_listed(guilty)} of {batch} the step is finite"
+            yield Trial(words, Judgement(CONFIRMED, detail), guilty[0])
+        elif batch > 1 and not self._clock.spent():
+            words = "samples of the batch were left out"
+            detail = f"there is no small set of the {batch} samples without which it is finite"
+            yield Trial(words, Judgement(NO_DIFFERENCE, detail))
+
+    def _find_guilty(self) -> list[int]:
+        """The guilty samples of the batch, searched for once."""
+        if self._guilty is None:
+            assert self._stage is not None
+            batch = self._stage.batch
+            self._guilty = guilty_samples(batch, lambda left_out: self._heals(left_out, batch))
+        return self._guilty
+
+    def _heals(self, left_out: Sequence[int], batch: int) -> bool | None:
+        if self._clock.spent():
+            return None
+        if len(left_out) >= batch:
+            return False
+        change = Without(left_out, batch)
+        outcome = self._play(change)
+        return None if outcome.problem else outcome.is_sound and change.count > 0
+
+    def _play(self, change: Change) -> Outcome:
+        stage = self._stage
+        assert stage is not None
+        return self._clock.timed(lambda: stage.play(change))
+
+
+def _anything(outcome: Outcome) -> bool:
+    return True
+
+
+def _listed(samples: Sequence[int]) -> str:
+    return f"sample{'s' if len(samples) > 1 else ''} {', '.join(map(str, samples))}"
