@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuimon.diagnose.incidents import PRIMARY
+from tuimon.diagnose.loops import LoopFigures
 from tuimon.diagnose.motion import Motion
 from tuimon.model.amp import AmpCalls
 from tuimon.model.batches import LossSeen, TensorSummary
@@ -45,6 +46,7 @@ class Circumstances:
         faint: updates with a learning rate below `FAINT` of the highest one so far.
         level_when_faint: loss at the first of them.
         motion: how the weights were moved.
+        loop: how the loop puts its parts together.
     """
 
     def __init__(self) -> None:
@@ -67,10 +69,12 @@ class Circumstances:
         self.faint = 0
         self.level_when_faint: float | None = None
         self.motion = Motion()
+        self.loop = LoopFigures()
 
     def see(self, record: AnyRecord) -> None:
         """Take one record in."""
         self.motion.see(record)
+        self.loop.see(record)
         if isinstance(record, Step):
             if record.optimizer == PRIMARY:
                 self._note_step(record)

@@ -131,6 +131,10 @@ class LoopFigures:
             self._never = missing if self._never is None else self._never & missing
 
     def _renew(self, table: LayerTable) -> None:
+        count = len(table.names)
+        if not count == len(table.requires_grad) == len(table.optimizer_index) == len(table.shapes):
+            self._table = self._trained = self._never = None
+            return
         trained = np.array(table.requires_grad, bool) & (
             np.array(table.optimizer_index, int) == PRIMARY
         )

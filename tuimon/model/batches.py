@@ -56,6 +56,9 @@ class LossFacts(msgspec.Struct, frozen=True, array_like=True):
         classes: how many classes the predictions have; None where targets are no class indices.
         ignore_index: the label that does not count; None where there is none.
         above: names of the nodes that made its predictions, the nearest first.
+        axis: the axis of the softmax among them; None without one.
+        class_axis: the axis of the predictions that the classes lie on.
+        is_swapped: only its target needs a gradient.
     """
 
     op: str
@@ -63,6 +66,9 @@ class LossFacts(msgspec.Struct, frozen=True, array_like=True):
     classes: int | None = None
     ignore_index: int | None = None
     above: list[str] = []
+    axis: int | None = None
+    class_axis: int | None = None
+    is_swapped: bool = False
 
 
 class LossSeen(msgspec.Struct, frozen=True, array_like=True):

@@ -18,10 +18,14 @@ from tuimon.train.summary import bounded, is_plain, summarise, why_not
 
 MAX_NODES = 64
 MAX_LOSSES = 4
-MAX_ABOVE = 4
+MAX_ABOVE = 6
+NEAR_ROOT = 4  # nodes between a loss and a difference that it is made of
 LABELS_LOOKED_AT = 65_536
 _REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}
 _NO_TARGET = object()
+_DIFFERENCES = ("SubBackward", "RsubBackward")
+# What adds an axis on purpose: pairs are compared so.
+_SHAPING = ("Unsqueeze", "View", "Reshape", "UnsafeView", "Expand")
 
 
 def losses_below(roots: Iterable[torch.Tensor], limit: int) -> list[LossSeen]:
@@ -31,26 +35,67 @@ def losses_below(roots: Iterable[torch.Tensor], limit: int) -> list[LossSeen]:
         roots: losses whose backward has not run yet.
         limit: elements of each tensor to look at.
     """
-    return [_seen(node, limit) for node in _loss_nodes(roots)]
+    nodes, differences = _loss_nodes(roots)
+    found = [_seen(node, limit) for node in nodes]
+    return found + differences[: MAX_LOSSES - len(found)]
 
 
-def _loss_nodes(roots: Iterable[torch.Tensor]) -> list[Any]:
-    """Nodes that have saved a target, by a walk of bounded length from the roots."""
-    waiting = deque(node for root in roots if (node := root.grad_fn) is not None)
-    visited: list[Any] = []  # keeps the nodes alive, so that their ids stay theirs
-    known: set[int] = set()
+def _loss_nodes(roots: Iterable[torch.Tensor]) -> tuple[list[Any], list[LossSeen]]:
+    """Nodes that have saved a target, and differences of a column and a row near the roots.
+
+    By a walk of bounded length from the roots.
+    """
+    waiting: deque[tuple[Any, int]] = deque(
+        (node, 0) for root in roots if (node := root.grad_fn) is not None
+    )
+    known: dict[int, Any] = {}  # keeps the nodes alive, so that their ids stay theirs
     found: list[Any] = []
-    while waiting and len(visited) < MAX_NODES and len(found) < MAX_LOSSES:
-        node = waiting.popleft()
+    crossed: list[LossSeen] = []
+    while waiting and len(known) < MAX_NODES and len(found) < MAX_LOSSES:
+        node, depth = waiting.popleft()
         if id(node) in known:
             continue
-        known.add(id(node))
-        visited.append(node)
+        known[id(node)] = node
         if hasattr(type(node), "_saved_target") and hasattr(type(node), "_saved_self"):
             found.append(node)
-        else:
-            waiting.extend(each for each, _ in node.next_functions if each is not None)
-    return found
+            continue
+        if depth <= NEAR_ROOT and (shape := _crossed(node)):
+            crossed.append(_crossed_seen(node, *shape))
+        waiting.extend((each, depth + 1) for each, _ in node.next_functions if each is not None)
+    return found, crossed
+
+
+def _crossed(node: Any) -> tuple[list[int], list[int]] | None:
+    """(prediction, result) where a difference has spread a column and a row to a square.
+
+    Only one side comes from the model, and it was not given an axis more for the purpose.
+    """
+    if not node.name().startswith(_DIFFERENCES):
+        return None
+    sides = [(each, index) for each, index in node.next_functions if each is not None]
+    if len(sides) != 1 or sides[0][0].name().startswith(_SHAPING):
+        return None
+    whole, part = _shape_of(node, 0), _shape_of(*sides[0])
+    if whole is None or part is None or len(whole) != 2 or whole[0] != whole[1] or whole[0] < 2:
+        return None
+    return (part, whole) if part in ([whole[0], 1], [whole[0]]) else None
+
+
+def _crossed_seen(node: Any, part: list[int], whole: list[int]) -> LossSeen:
+    other = [whole[0]] if len(part) == 2 else [whole[0], 1]
+    return LossSeen(
+        LossFacts(op=plain(node.name(), 80)),
+        TensorSummary("prediction", whole, "", why_not="not kept by the graph"),
+        spread=[part, other],
+    )
+
+
+def _shape_of(node: Any, index: int) -> list[int] | None:
+    """Shape of one output of the operation that a node differentiates."""
+    metadata = getattr(node, "_input_metadata", None)
+    if metadata is None or index >= len(metadata):
+        return None
+    return [int(size) for size in metadata[index].shape]
 
 
 def _seen(node: Any, limit: int) -> LossSeen:
@@ -97,7 +142,26 @@ def _facts(node: Any, prediction: torch.Tensor | None, target: torch.Tensor | No
         classes=_classes(prediction, target),
         ignore_index=_signed(getattr(node, "_saved_ignore_index", None)),
         above=_above(node),
+        axis=_axis(node, prediction),
+        class_axis=None if prediction is None else int(prediction.dim() > 1),
+        is_swapped=_is_swapped(node),
     )
+
+
+def _axis(node: Any, prediction: torch.Tensor | None) -> int | None:
+    """The axis of the softmax right before a loss over class indices."""
+    above = node.next_functions[0][0] if node.next_functions else None
+    if above is None or prediction is None or not above.name().startswith("LogSoftmax"):
+        return None
+    axis = _signed(getattr(above, "_saved_dim", None))
+    if axis is None or not prediction.dim():
+        return None
+    return axis % prediction.dim()
+
+
+def _is_swapped(node: Any) -> bool:
+    edges = node.next_functions
+    return len(edges) > 1 and edges[0][0] is None and edges[1][0] is not None
 
 
 def _classes(prediction: torch.Tensor | None, target: torch.Tensor | None) -> int | None:

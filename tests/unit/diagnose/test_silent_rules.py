@@ -137,7 +137,9 @@ def test_a_plateau_that_something_explains_does_not():
 
 
 def test_a_wrong_order_that_hurts_nobody_is_no_finding():
-    assert causes(run(AmpCalls(clipped_scaled=9))) == []
+    assert causes(run(AmpCalls(clipped_scaled=9)), optimizer="Adam") == []
+    assert causes(run(AmpCalls(clipped_scaled=9, scaler_steps=90))) == []
+    assert causes(run(AmpCalls(clipped_scaled=9, scaler_steps=9))) == ["amp-order"]
 
 
 def test_fading_under_adam_without_warm_up_is_the_schedule():

@@ -6,15 +6,24 @@ A rule reads `Evidence` and answers with findings; it keeps no state and may abs
 from __future__ import annotations
 
 from tuimon.diagnose.evidence import Rule
+from tuimon.diagnose.rules.clipping import ClippedByInfinity
+from tuimon.diagnose.rules.continuing import Resumed
 from tuimon.diagnose.rules.crashing import Crashing
 from tuimon.diagnose.rules.derivatives import Derivatives
+from tuimon.diagnose.rules.fed import DataScale, Outlier
 from tuimon.diagnose.rules.growing import Growing
 from tuimon.diagnose.rules.leaves import Leaves, Updates
+from tuimon.diagnose.rules.misusing import Misuse
+from tuimon.diagnose.rules.normalising import RunningStatistics
 from tuimon.diagnose.rules.operations import Operations
+from tuimon.diagnose.rules.parallel import Desync
+from tuimon.diagnose.rules.replaying import Disagreeing
 from tuimon.diagnose.rules.scaling import NormalisationState, ScalerCollapse, ScalerOrder
 from tuimon.diagnose.rules.spiking import Spiking
-from tuimon.diagnose.rules.stalling import Blocked, Faint, Frozen, Misuse, Plateau
+from tuimon.diagnose.rules.stalling import Blocked, Faint, Frozen, Plateau
 from tuimon.diagnose.rules.standing import Standing
+from tuimon.diagnose.rules.starting import Beginnings
+from tuimon.diagnose.rules.wiring import Unreached, ZeroGrad
 
 RULES: tuple[Rule, ...] = (
     Operations(),
@@ -33,4 +42,14 @@ RULES: tuple[Rule, ...] = (
     ScalerOrder(),
     ScalerCollapse(),
     NormalisationState(),
+    RunningStatistics(),
+    ZeroGrad(),
+    Unreached(),
+    DataScale(),
+    Outlier(),
+    Beginnings(),
+    Resumed(),
+    ClippedByInfinity(),
+    Desync(),
+    Disagreeing(),
 )

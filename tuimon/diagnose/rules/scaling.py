@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.rules.concluding import from_symptom
+from tuimon.diagnose.rules.observing import observed
+from tuimon.diagnose.rules.stalling import is_adaptive
 from tuimon.model.records import Symptom
 
 COLLAPSING = "collapsing"
+OFTEN, MOST = 8, 0.5  # updates, and their share: a wrong order that is the rule
 _SAYINGS = {
     "clipped_scaled": ("amp-order", 0.95, "gradients were clipped while they carried the scale"),
     "direct_steps": ("amp-order", 0.9, "optimizer.step() was called past the GradScaler"),
@@ -31,13 +34,20 @@ class ScalerOrder:
     def conclude(self, evidence: Evidence) -> Iterator[Finding]:
         run = evidence.circumstances
         calls = run.calls if run else None
-        symptom = _suffering(evidence)
-        if calls is None or symptom is None:
+        if calls is None:
             return
         for name, (cause, confidence, reason) in _SAYINGS.items():
             count = getattr(calls, name)
-            if count:
-                times = f"{reason}: {count:,} times, first at step {calls.first.get(name, 0)}"
+            if not count:
+                continue
+            step = calls.first.get(name, 0)
+            times = f"{reason}: {count:,} times, first at step {step}"
+            symptom = _suffering(evidence)
+            # Without such an optimizer every one of these updates has another length than meant.
+            always = not is_adaptive(evidence) and count >= OFTEN
+            if symptom is None and always and count >= MOST * calls.scaler_steps:
+                symptom = observed(times, evidence, step)
+            if symptom is not None:
                 yield from_symptom(cause, symptom, confidence, [times])
 
 

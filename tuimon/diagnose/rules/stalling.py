@@ -8,6 +8,7 @@ from tuimon.diagnose.circumstances import Circumstances
 from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.rules.concluding import from_symptom
+from tuimon.diagnose.rules.misusing import applied_twice
 from tuimon.model.records import Symptom
 from tuimon.model.units import number
 
@@ -33,7 +34,7 @@ class Frozen:
             if "rate_row" in figures:
                 yield from self._rate(run, symptom)
             elif "missing_row" in figures:
-                yield from_symptom("zero-grad", symptom, 0.93, ["backward ran before every update"])
+                yield from self._missing(run, symptom)
             elif "zero_row" in figures:
                 yield from self._zero(run, evidence, symptom)
             elif "share" in figures and not _has(evidence, "missing_row"):
@@ -45,6 +46,13 @@ class Frozen:
         rates = ", ".join(number(rate) for rate in run.rates[:4])
         reason = f"learning rates of the first updates: {rates}; highest {number(run.top_rate)}"
         yield from_symptom("lr-schedule", symptom, 0.95, [reason])
+
+    def _missing(self, run: Circumstances, symptom: Symptom) -> Iterator[Finding]:
+        calls = run.loop.calls
+        if calls is not None and calls.unreached > calls.emptied:
+            yield from_symptom("params-stuck", symptom, 0.93, ["backward left no gradient in them"])
+        else:
+            yield from_symptom("zero-grad", symptom, 0.93, ["backward ran before every update"])
 
     def _zero(self, run: Circumstances, evidence: Evidence, symptom: Symptom) -> Iterator[Finding]:
         if any(s.kind in ("dead-units", "saturated-output") for s in evidence.symptoms):
@@ -87,17 +95,6 @@ class Faint:
         yield from_symptom("lr-schedule", _observed(detail), 0.85, [])
 
 
-class Misuse:
-    """A loss that gets what another loss expects: its graph shows it, with or without a plateau."""
-
-    def conclude(self, evidence: Evidence) -> Iterator[Finding]:
-        run = evidence.circumstances
-        if run is None or run.updates < LONG:
-            return
-        if twice := _softmax_twice(run):
-            yield from_symptom("loss-api", _observed(twice), 0.9, [])
-
-
 def _observed(detail: str) -> Symptom:
     """An observation that no detector makes, because it is no symptom by itself."""
     return Symptom("slow-progress", 0, 0, "warning", detail)
@@ -113,7 +110,10 @@ class Blocked:
         for symptom in evidence.symptoms:
             if symptom.severity == "info":
                 continue
-            if symptom.kind == "dead-units":
+            if symptom.kind == "dead-units" and _loses_gradients(run, evidence, symptom):
+                reason = "modules compute in float16 without a GradScaler: gradients became 0"
+                yield from_symptom("fp16-underflow", symptom, 0.93, [reason])
+            elif symptom.kind == "dead-units":
                 yield from_symptom("dead-relu", symptom, 0.93, _after_explosion(evidence))
                 if any(s.kind == "explosion" for s in evidence.symptoms):
                     yield from_symptom("lr-too-high", symptom, 0.7, _after_explosion(evidence))
@@ -160,7 +160,8 @@ class Plateau:
             reason = f"the loss was given {shapes} and spread both to one larger shape"
             yield from_symptom("loss-api", symptom, 0.96, [reason])
             return
-        if twice := _softmax_twice(run):
+        twice = next((words for seen in run.seen if (words := applied_twice(seen.facts))), "")
+        if twice:
             yield from_symptom("loss-api", symptom, 0.94, [twice])
             return
         if any(s.kind in _STALLS[2:] and s.severity != "info" for s in evidence.symptoms):
@@ -186,19 +187,12 @@ def is_adaptive(evidence: Evidence) -> bool:
     return bool(optimizers) and optimizers[0] in _ADAPTIVE
 
 
+def _loses_gradients(run: Circumstances, evidence: Evidence, symptom: Symptom) -> bool:
+    """Whether gradients of exactly 0 are those of half precision rather than of dead units."""
+    scaler = evidence.facts.scaler if evidence.facts else None
+    return "dead_share" in symptom.figures and run.is_half and scaler is None
+
+
 def _after_explosion(evidence: Evidence) -> list[str]:
     found = next((s for s in evidence.symptoms if s.kind == "explosion"), None)
     return [f"it followed an explosion: {found.detail}"] if found else []
-
-
-def _softmax_twice(run: Circumstances) -> str:
-    """Probabilities given to a loss that takes a softmax of its own."""
-    for seen in run.seen:
-        above = [name.removesuffix("0").removesuffix("Backward") for name in seen.facts.above]
-        softmaxes = [name for name in above if name in ("Softmax", "LogSoftmax", "Sigmoid")]
-        if above[:1] == ["LogSoftmax"] and len(softmaxes) > 1:
-            return f"the predictions went through {softmaxes[1]} before the loss took its softmax"
-        bce = seen.facts.op.startswith("BinaryCrossEntropyWithLogits")
-        if bce and above[:1] and above[0] in ("Sigmoid", "Softmax"):
-            return f"the predictions went through {above[0]} before the loss took its sigmoid"
-    return ""

@@ -1,0 +1,42 @@
+"""What two replays that disagree are consistent with. Never more than that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuimon.diagnose.evidence import Evidence
+from tuimon.diagnose.findings import Finding
+from tuimon.diagnose.rules.concluding import from_autopsy
+from tuimon.model.autopsy import NOT_REPRODUCED, Autopsy
+from tuimon.model.units import number
+
+TWICE = 2
+
+
+class Disagreeing:
+    """Steps that did not show again what they had shown, although everything was put back."""
+
+    def conclude(self, evidence: Evidence) -> Iterator[Finding]:
+        found = [each for each in evidence.autopsies if _disagrees(each)]
+        if len(found) < TWICE:
+            return
+        first = found[0]
+        reasons = [
+            f"{len(found)} steps gave other numbers when they were run again from the same state",
+            *(
+                f"step {each.step}: {number(each.recorded_loss)} at first, "
+                f"{number(each.rerun_loss)} again"
+                for each in found[:TWICE]
+            ),
+        ]
+        for cause, confidence in (("backend-kernel", 0.45), ("hardware-fault", 0.4)):
+            yield from_autopsy(
+                cause, first, evidence.symptoms, confidence=confidence, evidence=reasons
+            )
+
+
+def _disagrees(autopsy: Autopsy) -> bool:
+    recorded, again = autopsy.recorded_loss, autopsy.rerun_loss
+    if autopsy.verdict != NOT_REPRODUCED or recorded is None or again is None:
+        return False
+    return not (recorded == again or (recorded != recorded and again != again))
