@@ -22,6 +22,11 @@ NEWEST = 64
 MAX_POINTS = 512  # of a history; beyond it every second one is dropped
 MAX_RATIOS = 64
 MAX_RAISES = 16
+MAX_LEAPS = 16
+USUAL = 32  # updates whose median a gradient norm is compared with
+MIN_USUAL = 8
+LEAP = 1e3  # times that median
+AFTER = 3  # updates after a leap in which the loss shows what it did
 RAISED = 3.0  # a rate this many times the one before was raised, and is not warming up
 
 
@@ -34,6 +39,29 @@ class Moment:
     grad_norm: float | None
     rate: float | None
     max_norm: float | None = None
+
+
+@dataclass(slots=True)
+class Leap:
+    """A gradient norm far above those before it.
+
+    Attributes:
+        usual: the median of the norms before, at most `USUAL`.
+        loss, level: of this update, and the median of those before.
+        after: the largest loss within the next updates, +Inf where one is not finite.
+    """
+
+    step: int
+    norm: float
+    usual: float
+    loss: float
+    level: float
+    clipped: bool
+    after: float = 0.0
+
+    @property
+    def times(self) -> float:
+        return self.norm / self.usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +112,7 @@ class Motion:
         scheduled: a scheduler of torch holds the optimizer.
         first, newest: updates at both ends.
         rates, losses: over the whole run.
+        leaps: gradients far above those before them.
         raises: (step, rate before, rate after) where a rate was raised at once.
         ratios: (step, median ratio of update to weight of matrices and kernels).
         begun: weights before the first update, matrices and kernels only.
@@ -99,6 +128,7 @@ class Motion:
         self.newest: deque[Moment] = deque(maxlen=NEWEST)
         self.rates, self.losses = History(), History()
         self.raises: list[tuple[int, float, float]] = []
+        self.leaps: list[Leap] = []
         self.ratios: deque[tuple[int, float]] = deque(maxlen=MAX_RATIOS)
         self.begun: list[Begun] = []
         self.graph: GraphSeen | None = None
@@ -178,6 +208,7 @@ class Motion:
         moment = Moment(record.step, _finite(loss), _finite(norm), rate, record.max_norm)
         if not self.first:
             self.first_scale = record.loss_scale
+        self._note_leap(moment, loss)
         if len(self.first) < FIRST:
             self.first.append(moment)
         self.newest.append(moment)
@@ -191,6 +222,24 @@ class Motion:
         settled = len(self.rates.points) > 8
         if before and rate > RAISED * before and settled and len(self.raises) < MAX_RAISES:
             self.raises.append((record.step, before, rate))
+
+    def _note_leap(self, moment: Moment, loss: float | None) -> None:
+        for leap in self.leaps[-AFTER:]:
+            if moment.step - leap.step <= AFTER and loss is not None:
+                leap.after = max(leap.after, moment.loss if moment.loss is not None else math.inf)
+        if moment.grad_norm is None or moment.loss is None or len(self.leaps) >= MAX_LEAPS:
+            return
+        before = list(self.newest)[-USUAL:]
+        norms = [m.grad_norm for m in before if m.grad_norm is not None]
+        losses = [m.loss for m in before if m.loss is not None]
+        if len(norms) < MIN_USUAL or len(losses) < MIN_USUAL:
+            return
+        usual = median(norms)
+        if usual > 0 and moment.grad_norm >= LEAP * usual:
+            clipped = moment.max_norm is not None
+            self.leaps.append(
+                Leap(moment.step, moment.grad_norm, usual, moment.loss, median(losses), clipped)
+            )
 
     def _note_samples(self, record: ParameterSamples) -> None:
         if record.optimizer != PRIMARY:

@@ -70,6 +70,15 @@ class Progress(CourseDetector):
                     f"than guessing ({course.chance.name} = {number(chance)})"
                 )
                 yield from self._say("plateau", severity, detail, figures)
+            elif level > WORSE * max(chance, start):
+                detail = (
+                    f"the loss is {number(level)} after {course.updates:,} updates: worse than "
+                    f"guessing ({course.chance.name} = {number(chance)}), and than the untrained "
+                    f"model ({number(start)})"
+                )
+                yield from self._say(
+                    "plateau", "info" if course.others else at_most, detail, figures
+                )
             elif level <= chance and gain <= SLOW and level > (1 - SLOW) * start:
                 detail = (
                     f"the loss is {number(level)} after {course.updates:,} updates, only "

@@ -12,6 +12,7 @@ from tuimon.diagnose.rules.crashing import Crashing
 from tuimon.diagnose.rules.derivatives import Derivatives
 from tuimon.diagnose.rules.fed import DataScale, Outlier
 from tuimon.diagnose.rules.growing import Growing
+from tuimon.diagnose.rules.leaping import Leaping
 from tuimon.diagnose.rules.leaves import Leaves, Updates
 from tuimon.diagnose.rules.misusing import Misuse
 from tuimon.diagnose.rules.normalising import RunningStatistics
@@ -32,6 +33,7 @@ RULES: tuple[Rule, ...] = (
     Updates(),
     Crashing(),
     Growing(),
+    Leaping(),
     Frozen(),
     Faint(),
     Misuse(),

@@ -30,6 +30,7 @@ FAINT = 0.2
 # 1 / (1 - momentum) updates add up: 0.9 makes an update 10 times longer, 0.99 makes it 100 times.
 LONG_MOMENTUM = 0.98
 RISEN = 10.0  # times: a rate so far above the one that the training began with
+RISEN_FOREVER = 2.5  # likewise, by the same factor at every step
 EXPONENTIAL = 0.05  # relative difference between the growth of a rate's two halves
 DECAYED = 0.03  # of the weights in each update, by weight decay alone
 
@@ -191,7 +192,7 @@ def raised(motion: Motion, step: int | None) -> Iterator[Verdict]:
             yield Verdict("lr-schedule", 0.9, reason)
             return
     first, last = points[0], points[-1]
-    if last[1] < RISEN * first[1] or any(b < a for (_, a), (_, b) in pairwise(points)):
+    if last[1] < RISEN_FOREVER * first[1] or any(b < a for (_, a), (_, b) in pairwise(points)):
         return
     reason = (
         f"the learning rate has risen from {number(first[1])} to {number(last[1])} by step "
@@ -199,7 +200,7 @@ def raised(motion: Motion, step: int | None) -> Iterator[Verdict]:
     )
     if points[-2][1] < last[1] and _is_exponential(points):
         yield Verdict("lr-schedule", 0.9, f"{reason}, by the same factor at every step")
-    elif points[-2][1] < last[1]:
+    elif points[-2][1] < last[1] >= RISEN * first[1]:
         yield Verdict("lr-schedule", 0.75, reason)
 
 

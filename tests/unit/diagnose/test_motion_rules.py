@@ -1,0 +1,187 @@
+"""Causes by how weights were moved; each beside a look-alike that is not accused of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tuimon.diagnose.circumstances import Circumstances
+from tuimon.diagnose.evidence import Evidence
+from tuimon.diagnose.rules import RULES
+from tuimon.diagnose.rules.abstaining import abstain
+from tuimon.model.autopsy import NOT_REPRODUCED, Autopsy
+from tuimon.model.graphs import GraphSeen, LossTerm
+from tuimon.model.records import Batch, Facts, LayerTable, Step, Symptom
+from tuimon.model.samples import ParameterSample, ParameterSamples, StartingWeights
+
+GROWING = Symptom("explosion", 30, 0, "critical", "it grows")
+PLATEAU = Symptom("plateau", 0, 0, "warning", "it stands", {"chance": 2.3})
+NAMES = ["a.weight", "b.weight", "c.weight"]
+
+
+def weights(*rms: float, fan_in: int = 100, spread: float = 1.0) -> StartingWeights:
+    def column(*values: float) -> bytes:
+        return np.array(values, "<f4").tobytes()
+
+    count = len(rms)
+    return StartingWeights(
+        NAMES[:count], [fan_in] * count, column(*rms), column(*(4 * each for each in rms)),
+        column(*[spread] * count), column(*[0.0] * count),
+    )  # fmt: skip
+
+
+def looks(
+    *terms: LossTerm, kinds: tuple[str, ...] = (), uses: int = 1, functions: tuple[str, ...] = ()
+) -> Batch:
+    graph = GraphSeen(
+        40, True, dict.fromkeys(kinds, 1), [("b.weight", uses)], [*terms], [*functions]
+    )
+    return Batch(0, 0, graph=graph)
+
+
+def moved(*ratios: float) -> list[ParameterSamples]:
+    return [
+        ParameterSamples(step, 0, [ParameterSample("a.weight", update_ratio=ratio)])
+        for step, ratio in enumerate(ratios)
+    ]
+
+
+def causes(
+    *records: object,
+    symptom: Symptom | None = GROWING,
+    losses: tuple[float, ...] = (2.0,) * 120,
+    norms: tuple[float, ...] = (1.0,),
+    rates: tuple[float, ...] = (0.1,),
+    calls: int = 1,
+    max_norm: float | None = None,
+    optimizer: str = "SGD",
+    **settings: float,
+) -> list[str]:
+    run = Circumstances()
+    shapes = [[10, 100]] * 3
+    run.see(LayerTable(0, NAMES, shapes, ["float32"] * 3, [True] * 3, [0] * 3))
+    facts = Facts(optimizers=[optimizer], settings=[settings])
+    run.see(facts)
+    for record in records:
+        run.see(record)  # type: ignore[arg-type]
+    for step, loss in enumerate(losses):
+        norm, rate = norms[min(step, len(norms) - 1)], rates[min(step, len(rates) - 1)]
+        run.see(
+            Step(step, 0, loss=loss, backward_calls=calls, grad_norm=norm, lrs=[rate],
+                 norms=np.ones(3, "<f4").tobytes(), max_norm=max_norm)
+        )  # fmt: skip
+    evidence = Evidence([symptom] if symptom else [], facts, "none", (), run)
+    found = [finding for rule in RULES for finding in rule.conclude(evidence)]
+    return [f.cause for f in sorted(found, key=lambda f: f.confidence, reverse=True)]
+
+
+def mean(factor: float = 1.0) -> LossTerm:
+    return LossTerm("MseLossBackward0", "mean", 64, factor)
+
+
+def total(elements: int, factor: float = 1.0) -> LossTerm:
+    return LossTerm("SumBackward0", "sum", elements, factor)
+
+
+RISING = tuple(0.01 * 1.05**step for step in range(120))
+WARMING = tuple(min(1.0, 0.01 * (step + 1)) for step in range(120))
+RAISED = (0.1,) * 20 + (0.001,) * 8 + (0.1,) * 92
+
+GROWTH: list[tuple[str, dict[str, object], dict[str, object]]] = [
+    ("bad-init", {"records": [weights(1.0, 1.0, 1.0)]}, {"records": [weights(0.14, 0.14, 0.14)]}),
+    ("uninit-weights", {"records": [weights(3e12, 0.1)]}, {"records": [weights(0.1, 0.1)]}),
+    ("loss-scaling", {"records": [looks(total(512))]}, {"records": [looks(total(512, 1 / 512))]}),
+    ("loss-scaling", {"records": [looks(mean())], "calls": 32},
+     {"records": [looks(mean(1 / 32))], "calls": 32}),
+    ("loss-scaling", {"records": [looks(mean(), mean(1e4))]}, {"records": [looks(mean(10.0))]}),
+    ("opt-dynamics", {"momentum": 0.999}, {"momentum": 0.9}),
+    ("opt-dynamics", {"beta1": 0.99, "beta2": 0.5, "optimizer": "Adam"},
+     {"beta1": 0.9, "beta2": 0.95, "optimizer": "Adam"}),
+    ("lr-schedule", {"rates": RISING}, {"rates": WARMING}),
+    ("lr-schedule", {"rates": RAISED}, {"rates": (0.1,)}),
+    ("grad-explode", {"records": [weights(0.1, 0.1), looks(uses=50)], "norms": (1.0, 2.0, 3e6)},
+     {"records": [weights(0.1, 0.1), looks(uses=2)], "norms": (1.0, 2.0, 3e6)}),
+    ("grad-explode", {"records": [weights(0.1, 0.1), looks(uses=50)], "norms": (1.0, 2.0, 3e6)},
+     {"records": [weights(0.1, 0.1), looks(uses=50)], "norms": (1.0, 3e6), "max_norm": 1.0}),
+]  # fmt: skip
+
+
+def said(case: dict[str, object], **rest: object) -> list[str]:
+    given = dict(case)
+    return causes(*given.pop("records", ()), **given, **rest)  # type: ignore[arg-type,misc]
+
+
+@pytest.mark.parametrize(("cause", "case", "alike"), GROWTH)
+def test_growth_is_laid_to_what_made_the_step_too_long(cause, case, alike):
+    assert said(case)[0] == cause
+    assert said(alike)[0] == "lr-too-high"
+
+
+STANDS: list[tuple[str, dict[str, object], dict[str, object]]] = [
+    ("bad-init", {"records": [weights(0.0, 0.0, 0.0, spread=0.0)]},
+     {"records": [weights(0.1, 0.1, 0.1)]}),
+    ("bad-init", {"records": [weights(1e-3, 1e-3, 1e-3)]}, {"records": [weights(0.06, 0.1, 0.1)]}),
+    ("opt-dynamics", {"optimizer": "AdamW", "eps": 1.0}, {"optimizer": "AdamW", "eps": 1e-8}),
+    ("opt-dynamics", {"weight_decay": 1.0}, {"weight_decay": 0.01}),
+    ("loss-scaling", {"records": [looks(mean(1 / 256))]},
+     {"records": [looks(mean(1 / 256))], "optimizer": "Adam"}),
+    ("lr-too-high", {"records": moved(1.5, 0.2)}, {"records": moved(0.05, 0.02)}),
+    ("lr-too-high", {"losses": (2.0, 2.0, 2.0, 40.0) + (2.3,) * 120},
+     {"losses": (2.0, 2.1, 2.5) + (2.0,) * 120}),
+    ("lr-schedule", {"records": moved(1e-7, 1e-7), "initial_lr": 0.1},
+     {"records": moved(1e-3, 1e-3), "initial_lr": 0.1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("symptom", [PLATEAU, None])
+@pytest.mark.parametrize(("cause", "case", "alike"), STANDS)
+def test_a_loss_that_stands_names_why(cause, case, alike, symptom):
+    assert said(case, symptom=symptom)[0] == cause
+    assert cause not in said(alike, symptom=symptom)
+
+
+# All equal weights learn something, and are an oversight all the same.
+@pytest.mark.parametrize(("cause", "case", "alike"), STANDS[1:])
+def test_a_training_that_learns_is_accused_of_nothing(cause, case, alike):
+    learns = tuple(2.0 * 0.98**step for step in range(150))
+    assert said(case | {"losses": learns}, symptom=None) == []
+
+
+ROOT = ("LinalgVectorNorm", "Div")
+
+
+def test_a_leap_of_the_gradient_without_one_of_the_loss_is_a_derivative_near_zero():
+    norms = (1.0,) * 40 + (1e9,)
+    learns = tuple(2.0 * 0.98**step for step in range(41))
+    found = causes(looks(kinds=ROOT), symptom=None, losses=learns, norms=norms)
+    assert found[0] == "div-zero"
+    assert causes(looks(kinds=("Sqrt",)), symptom=None, losses=learns, norms=norms) == [
+        "sqrt-norm-zero"
+    ]
+    for alike in (
+        {"norms": (1.0,) * 40 + (500.0,)},
+        {"norms": norms, "max_norm": 1.0},
+        {"norms": norms, "losses": (*learns[:-1], 300.0)},
+    ):
+        given = {"losses": learns, **alike}
+        assert causes(looks(kinds=ROOT), symptom=None, **given) == []
+
+
+def test_a_huge_gradient_at_the_first_update():
+    learns = tuple(2.0 * 0.98**step for step in range(41))
+    found = causes(looks(kinds=ROOT), symptom=None, losses=learns, norms=(1e12, 1.0))
+    assert found[0] == "div-zero"
+    assert causes(looks(kinds=ROOT), symptom=None, losses=learns, norms=(1e3, 1.0)) == []
+
+
+def test_what_nothing_explains_is_unknown_and_says_what_would_tell():
+    bad = Symptom("non-finite-loss", 5, 0, "critical", "loss is NaN")
+    autopsy = Autopsy(5, 0, trigger="non-finite-loss", verdict=NOT_REPRODUCED)
+    unknown = abstain(Evidence([bad], None, "none", [autopsy]), [])
+    assert unknown is not None and (unknown.cause, unknown.status) == ("unknown", "unknown")
+    assert unknown.confidence < 0.5 and "mon.forward" in unknown.remedy.text
+    alone = abstain(Evidence([bad], None, "none"), [])
+    assert alone is not None and "--autopsy full" in alone.remedy.text
+    remark = Symptom("plateau", 5, 0, "info", "flat")
+    assert abstain(Evidence([remark], None, "none"), []) is None
+    assert abstain(Evidence([bad], None, "none"), [unknown]) is not None
