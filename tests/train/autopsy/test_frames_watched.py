@@ -54,7 +54,7 @@ def with_inputs() -> None:
 
 @pytest.mark.parametrize(
     ("loop", "mark", "op", "engines"),
-    [(with_advantages, "advantages", "aten::std", "GF"), (with_inputs, "inputs", "aten::div", "F")],
+    [(with_advantages, "advantages", "aten::std", "MF"), (with_inputs, "inputs", "aten::div", "F")],
 )
 def test_an_autopsy(feed: Feed, loop: Callable[[], None], mark: str, op: str, engines: str) -> None:
     loop()

@@ -88,6 +88,7 @@ class Frame:
         finally:
             while self.opened:
                 self.opened.pop().__exit__(None, None, None)
+        self.scope.stack = self.stack
         return self.result
 
     def _begin_round(self, head: int) -> None:
@@ -112,7 +113,7 @@ class Frame:
         """It is not known any longer what a value holds."""
         for name, known in self.scope.names.items():
             if known is value:
-                self.scope.names[name] = UNKNOWN
+                self.scope.store(name, UNKNOWN, self.index)
         self.stack[:] = [UNKNOWN if each is value else each for each in self.stack]
 
     def truth(self, value: Any) -> bool | None:
@@ -152,7 +153,7 @@ class Frame:
             if each.opname in _LOADS:
                 names.add(each.argval)
             elif each.opname == "STORE_ATTR":
-                self.replay.changed.add(each.argval)
+                self.replay.change(each.argval)
             writes = writes or _may_write(each)
         for name in names:
             value = self.scope.names.get(name, UNKNOWN)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dis
 import functools
 import sys
+from collections.abc import Sequence
 from types import CodeType
 from typing import NamedTuple
 
@@ -70,13 +71,13 @@ class Code:
             if each.opname != "EXTENDED_ARG":  # its argument is that of the next one already
                 self.instructions.append(each)
         self._stores: dict[str, list[int]] = {}
-        self.attributes = {
-            each.argval for each in self.instructions if each.opname in ("STORE_ATTR",)
-        }
+        self._attributes: dict[str, list[int]] = {}
         ends: dict[int, int] = {}
         for i, each in enumerate(self.instructions):
             if each.opname in _STORES:
                 self._stores.setdefault(each.argval, []).append(i)
+            elif each.opname == "STORE_ATTR":
+                self._attributes.setdefault(each.argval, []).append(i)
             elif "JUMP_BACKWARD" in each.opname and "NO_INTERRUPT" not in each.opname:
                 head = self._index[each.argval]
                 ends[head] = max(ends.get(head, 0), i)
@@ -104,7 +105,13 @@ class Code:
 
     def is_last_store(self, name: str, index: int, last: int) -> bool:
         """Whether what `name` holds after an instruction is what it holds at `last`."""
-        stores = self._stores.get(name, ())
+        return self._is_last(self._stores.get(name, ()), index, last)
+
+    def is_last_attribute(self, name: str, index: int, last: int) -> bool:
+        """The same of an attribute, as far as this function stores it."""
+        return self._is_last(self._attributes.get(name, ()), index, last)
+
+    def _is_last(self, stores: Sequence[int], index: int, last: int) -> bool:
         if any(index < each < last for each in stores):
             return False
         for loop in self.loops:

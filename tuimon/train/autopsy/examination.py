@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -21,6 +22,7 @@ class Examination:
             gradient that came back from it, was not.
         bad_outputs, bad_grads: names of what was not finite in the re-run.
         outputs: tensors of the re-run's output, detached. They hold memory.
+        returned: the output itself, without its graph.
         grads: of the re-run, by name of the parameter. They hold memory.
         loss: of engine R.
         stopped: by its limits.
@@ -41,6 +43,7 @@ class Examination:
     bad_outputs: list[str] = field(default_factory=list)
     bad_grads: list[str] = field(default_factory=list)
     outputs: list[torch.Tensor] = field(default_factory=list)
+    returned: Any = None
     grads: dict[str, torch.Tensor] = field(default_factory=dict)
     loss: float | None = None
     stopped: bool = False

@@ -239,7 +239,7 @@ class Examiner:
             limit_s = self._limit_s(began_s)
             parts += _tried(MODEL, lambda: self._reruns.forwards(limit_s, fields))
             limit_s = self._limit_s(began_s)
-            parts += _tried(FRAMES, lambda: self._reruns.frames(limit_s, parts))
+            parts += _tried(FRAMES, lambda: self._reruns.frames(limit_s, parts, losses))
         return {**fields, **merge(parts)}
 
     def _look_at_gradients(

@@ -11,32 +11,36 @@ from __future__ import annotations
 import contextlib
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
 from torch.utils._device import DeviceContext
 
-from tuimon.model.autopsy import FORWARD, OPERATION, OpSite
+from tuimon.model.autopsy import FORWARD, OPERATION, OpSite, PoisonedLeaf
 from tuimon.train.autopsy import bytecode, looks, permits, streams
+from tuimon.train.autopsy.answers import Answer, Answers
 from tuimon.train.autopsy.bytecode import CannotReplay
 from tuimon.train.autopsy.examination import Examination
 from tuimon.train.autopsy.interpreter import Interpreter
 from tuimon.train.autopsy.names import Named, Names, Roots
 from tuimon.train.autopsy.origins import Origins, Site
 from tuimon.train.autopsy.ownership import Ownership
-from tuimon.train.autopsy.poison import Poison
+from tuimon.train.autopsy.poison import Poison, is_same
 from tuimon.train.autopsy.shadow import UNKNOWN, Scope, locals_of
 from tuimon.train.autopsy.sites import is_foreign
-from tuimon.train.autopsy.slicing import Target, conclude
+from tuimon.train.autopsy.slicing import Target, Verdict, conclude
+from tuimon.train.autopsy.sources import Item, Sources, rows_of
 from tuimon.train.autopsy.tracer import Limits, Stopped, Tracer
 
 ENGINE = "F"
 LIMIT_S = 5.0
 MAX_OPS = 50_000
+MAX_NEAR = 64  # operations before the loss whose values may stand for it
 MAX_FRAMES = 6  # of the script's, from the one that called backward outwards
+_IN_GRAPH = "in the graph"  # of a live value that an operation of the step has made
 NEWER = "what led to the value was not followed: the bytecode of this version of Python is not read"
 
 
@@ -44,6 +48,8 @@ def retrace(
     poisons: Sequence[Poison],
     *,
     roots: Roots,
+    losses: Sequence[torch.Tensor] = (),
+    answers: Sequence[Answer] = (),
     also: Iterable[Named] = (),
     limits: Limits | None = None,
 ) -> Examination:
@@ -52,11 +58,14 @@ def retrace(
     Args:
         poisons: where the graph ends.
         roots: (prefix of its names, module) of all watched models; their forwards are left out.
+        losses: what backward was called with: all that led from the models to it is followed.
+        answers: what the models gave.
         also: tensors to be called by name.
         limits: when to give up; never later than after `LIMIT_S` seconds.
 
     Returns:
-        `OPERATION`, or `UNKNOWN` where none is found; notes tell of what is worth telling.
+        `OPERATION`; `LEAF` where what led to a loss was followed and none is to blame; else
+        `UNKNOWN`. Notes tell of what is worth telling.
     """
     limits = limits or Limits()
     began_s = limits.clock()
@@ -64,18 +73,18 @@ def retrace(
     if not bytecode.is_readable():
         found.notes.append(NEWER)
         return found
-    if not poisons or is_watched_by_script():
+    if not (poisons or losses) or is_watched_by_script():
         return found
-    search = _Search(poisons, roots, list(also), limits, found)
+    about = _About(roots, list(also), list(losses), Answers(answers))
+    search = _Search(poisons, about, limits, found)
     frames = list(frames_of_script())
     try:
-        for frame in frames:
-            if search.look_in(frame):
-                break
+        any(search.look_in(frame) for frame in frames) or search.look_beyond()
     except Stopped:
         found.stopped = True
     finally:
         frames.clear()
+    search.settle()
     found.duration_s = limits.clock() - began_s
     return found
 
@@ -121,24 +130,28 @@ class _Followed(Origins):
         return Site(FORWARD, None, None if self.replay is None else self.replay.place)
 
 
+class _About(NamedTuple):
+    """What is known of the step."""
+
+    roots: Roots
+    also: list[Named]
+    losses: list[torch.Tensor]
+    answers: Answers
+
+
 class _Search:
     """The attempts for one incident."""
 
     def __init__(
-        self,
-        poisons: Sequence[Poison],
-        roots: Roots,
-        also: list[Named],
-        limits: Limits,
-        found: Examination,
+        self, poisons: Sequence[Poison], about: _About, limits: Limits, found: Examination
     ) -> None:
         self._poisons = poisons
-        self._roots = roots
-        self._also = also
+        self._about = about
         self._limits = limits
         self._found = found
         self._until_s = limits.clock() + min(LIMIT_S, limits.deadline_s)
-        self._apart = frozenset(id(each) for _, root in roots for each in root.modules())
+        self._apart = frozenset(id(each) for _, root in about.roots for each in root.modules())
+        self._leaf: Verdict | None = None  # the nearest leaf that a loss was followed to
 
     def look_in(self, frame: FrameType) -> bool:
         """Follow one frame, from the innermost loop outwards."""
@@ -146,7 +159,7 @@ class _Search:
             code = bytecode.read(frame.f_code)
             live = locals_of(frame)
             last = code.index_at(frame.f_lasti)
-            names = Names(self._roots, [*self._also, *_named(live)])
+            names = Names(self._about.roots, [*self._about.also, *_named(live)])
         except CannotReplay:
             return False
         for start in [*(loop.head for loop in code.around(last)), 0]:
@@ -156,7 +169,36 @@ class _Search:
                 return True
         return False
 
+    def look_beyond(self) -> bool:
+        """Look at what gives the script its batches: waiting generators, items of datasets."""
+        values = [poison.value for poison in self._poisons if poison.value is not None]
+        if not values:
+            return False
+        with looks.apart():
+            rows, singles = rows_of(values)
+        sources = Sources()
+        self._poisons = [*self._poisons, *singles]
+        if any(self.look_in(frame) for frame in sources.frames):
+            return True
+        names = Names(self._about.roots, self._about.also)
+        return any(self._make(item, names) for item in sources.items(rows))
+
+    def _make(self, item: Item, names: Names) -> bool:
+        return self._replay(names, lambda replay: replay.follow(*item))
+
     def _follow(self, scope: Scope, names: Names) -> bool:
+        is_for = scope.code.instructions[scope.start].opname == "FOR_ITER"
+
+        def run(replay: Interpreter) -> None:
+            if scope.live is scope.namespace:
+                replay.module = scope
+            replay.run(scope, [UNKNOWN] if is_for else [])
+
+        return self._replay(names, run, scope)
+
+    def _replay(
+        self, names: Names, run: Callable[[Interpreter], None], scope: Scope | None = None
+    ) -> bool:
         origins = _Followed()
         remaining_s = max(0.0, self._until_s - self._limits.clock())
         limits = Limits(remaining_s, MAX_OPS, self._limits.clock)
@@ -166,14 +208,17 @@ class _Search:
         def on_value(value: Any) -> None:
             self._compare(value, tracer)
 
-        replay = Interpreter(ownership, on_value, self._tick, self._apart)
-        if scope.live is scope.namespace:
-            replay.module = scope
+        def answer(module: Any, args: Any, kwargs: Any) -> Any:
+            with tracer.apart():
+                return self._about.answers.to(module, args, kwargs)
+
+        replay = Interpreter(ownership, on_value, self._tick, self._apart, answer)
         origins.replay = replay
-        is_for = scope.code.instructions[scope.start].opname == "FOR_ITER"
         try:
             with _undisturbed(), ownership, tracer:
-                replay.run(scope, [UNKNOWN] if is_for else [])
+                run(replay)
+            loss = None if scope is None else self._loss(scope, replay)
+            return loss is not None and self._judge(loss, tracer)
         except _Reached as reached:
             return self._judge(reached.tensor, tracer)
         except CannotReplay:
@@ -182,7 +227,6 @@ class _Search:
             self._found.ops += tracer.count
             origins.replay = None
             replay.close()
-        return False
 
     def _tick(self) -> None:
         if self._limits.clock() > self._until_s:
@@ -195,21 +239,82 @@ class _Search:
             if same:
                 raise _Reached(tensor)
 
+    def _loss(self, scope: Scope, replay: Interpreter) -> torch.Tensor | None:
+        """What the replay has for the loss, or for the bad value nearest to it."""
+        losses = self._about.losses
+        if not losses:
+            return None
+        near = _nodes_below(losses)
+        live = scope.live or {}
+        found: list[tuple[int, torch.Tensor]] = []
+        for name, value in scope.names.items():
+            living = live.get(name)
+            if type(value) is torch.Tensor and type(living) is torch.Tensor and value is not living:
+                distance = near.get(living.grad_fn)
+                if distance is not None and _is_same(value, living):
+                    found.append((distance, value))
+        if found:
+            return min(found, key=lambda each: each[0])[1]
+        given = [each for each in (replay.asked, *scope.stack) if type(each) is torch.Tensor]
+        with looks.apart():
+            same = [one for one in given if any(is_same(one, loss.detach()) for loss in losses)]
+        return same[0] if same else None
+
     def _judge(self, tensor: torch.Tensor, tracer: Tracer) -> bool:
         with looks.apart():
-            target = Target("", *tracer.trace(tensor))
+            target = Target("loss" if self._about.losses else "", *tracer.trace(tensor))
+        if any(leaf.poisoned.kind == _IN_GRAPH for leaf in tracer.leaves):
+            return False  # what made that was not followed
         verdict = conclude(tracer.ops, tracer.leaves, [target], [target])
-        if verdict.verdict != OPERATION or verdict.meant or verdict.first is None:
+        if verdict.meant or verdict.first is None:
             return False
+        if verdict.verdict == OPERATION:
+            self._adopt(verdict)
+            return True
+        if self._about.losses and self._leaf is None and verdict.leaves[0].tensor.name:
+            self._leaf = verdict
+        return False
+
+    def settle(self) -> None:
+        """No operation is to blame, as far as was followed."""
+        if self._found.verdict != OPERATION and self._leaf is not None:
+            self._adopt(self._leaf)
+            self._found.leaves = [_data(leaf) for leaf in self._found.leaves]
+
+    def _adopt(self, verdict: Verdict) -> None:
         found = self._found
         found.adopt(verdict)
-        found.first = _outside(verdict.first)
+        if verdict.first is not None:
+            found.first = _outside(verdict.first)
         found.path = [_outside(site) for site in verdict.path]
-        return True
+
+
+def _nodes_below(losses: Sequence[torch.Tensor]) -> dict[Any, int]:
+    """The nodes nearest to some losses, and how far away they are."""
+    waiting = [loss.grad_fn for loss in losses if loss.grad_fn is not None]
+    found: dict[Any, int] = {}
+    for node in waiting:
+        if node in found or len(found) >= MAX_NEAR:
+            continue
+        found[node] = len(found)
+        waiting += [below for below, _ in node.next_functions if below is not None]
+    return found
+
+
+def _is_same(value: torch.Tensor, living: torch.Tensor) -> bool:
+    with looks.apart():
+        return looks.is_bad(living) and is_same(value, living.detach())
 
 
 def _outside(site: OpSite) -> OpSite:
     return msgspec.structs.replace(site, module="", in_model=False)
+
+
+def _data(leaf: PoisonedLeaf) -> PoisonedLeaf:
+    """A NaN that was there before the loss code ran is one of the data."""
+    if leaf.kind != "constant" or not leaf.tensor.nan:
+        return leaf
+    return msgspec.structs.replace(leaf, kind="target")
 
 
 def _members(value: Any) -> list[torch.Tensor]:
@@ -221,9 +326,9 @@ def _members(value: Any) -> list[torch.Tensor]:
 def _named(live: Mapping[str, Any]) -> list[Named]:
     """The script's own names for tensors that are no parameters."""
     return [
-        Named("constant", name, value)
+        Named("constant" if value.grad_fn is None else _IN_GRAPH, name, value)
         for name, value in live.items()
-        if type(value) is torch.Tensor and not value.requires_grad
+        if type(value) is torch.Tensor and (value.grad_fn is not None or not value.requires_grad)
     ]
 
 

@@ -44,6 +44,7 @@ class Interpreter:
     Attributes:
         owned: containers that the replay has made, by identity.
         changed: names of attributes that the script has stored to meanwhile.
+        asked: of this `backward` was taken last.
         module: the scope of a module's body that is replayed.
     """
 
@@ -53,14 +54,18 @@ class Interpreter:
         on_value: Callable[[Any], None],
         tick: Callable[[], None],
         apart: frozenset[int] = frozenset(),
+        answer: Callable[..., Any] | None = None,
     ) -> None:
         self.owned: dict[int, Any] = {}
         self.changed: set[str] = set()
+        self.asked: Any = None
+        self._stored: dict[str, list[tuple[Any, Any]]] = {}  # attribute -> (owner, value)
         self.module: Scope | None = None
         self._ownership = ownership
         self._on_value = on_value
         self._tick = tick
         self._apart = apart
+        self._answer = answer
         self._running: list[Frame] = []
         self._scopes: list[Scope] = []
         self._steps = 0
@@ -86,9 +91,12 @@ class Interpreter:
         """Let go of everything; values and functions may hold each other in circles."""
         for scope in self._scopes:
             scope.names.clear()
+            scope.stack = []
             scope.live = None
         self._scopes.clear()
         self.owned.clear()
+        self._stored.clear()
+        self.asked = None
         self.module = None
 
     def step(self) -> None:
@@ -115,6 +123,19 @@ class Interpreter:
         self.owned.pop(id(value), None)
         for frame in self._running:
             frame.taint(value)
+
+    def store_attribute(self, owner: Any, name: str, value: Any) -> None:
+        """`owner.name = value`; the script's own object stays as it is."""
+        if owner is UNKNOWN:
+            self.change(name)
+            return
+        known = [each for each in self._stored.get(name, ()) if each[0] is not owner]
+        self._stored[name] = [*known, (owner, value)]
+
+    def change(self, name: str) -> None:
+        """Some object's attribute of this name is not known any longer."""
+        self.changed.add(name)
+        self._stored.pop(name, None)
 
     # --- calls ------------------------------------------------------------------------------------
 
@@ -171,10 +192,9 @@ class Interpreter:
         return self.native(permitted.function, *args, **kwargs)
 
     def _context(self, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Autocast is the only class of torch's whose objects matter here."""
-        if not issubclass(kind, torch.autocast) or not all(map(is_plain, args)):
-            return UNKNOWN
-        if not all(map(is_plain, kwargs.values())):
+        """Autocast and modules are the only classes of torch's whose objects matter here."""
+        is_known = issubclass(kind, torch.autocast) or permits.is_module_of_torch(kind)
+        if not is_known or not all(map(is_plain, [*args, *kwargs.values()])):
             return UNKNOWN
         try:
             return kind(*args, **kwargs)
@@ -191,13 +211,21 @@ class Interpreter:
         )
 
     def _call_module(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A module of the script's that is no part of a watched model, such as a loss."""
+        """A module of the script's: a watched model, or one that is no part of any."""
         own = module.__dict__
         hooked = own.get("_forward_hooks") or own.get("_forward_pre_hooks")
         forward = permits.method(type(module), "forward")
-        if id(module) in self._apart or hooked or forward is None or "forward" in own:
+        if id(module) in self._apart:
+            return UNKNOWN if self._answer is None else self._answer(module, args, kwargs)
+        if permits.is_of_torch(module):
+            return self.native(module, *args, **kwargs)
+        if hooked or forward is None or "forward" in own:
             return UNKNOWN
         return self._follow(forward, (module, *args), kwargs)
+
+    def follow(self, function: types.FunctionType, args: tuple[Any, ...]) -> None:
+        """Follow a function of the script's from its beginning."""
+        self._follow(function, args, {})
 
     def _follow(
         self, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -239,6 +267,11 @@ class Interpreter:
 
     def attribute(self, value: Any, name: str) -> Any:
         """An attribute, where nothing of the script's has to run for it."""
+        for owner, stored in self._stored.get(name, ()):
+            if owner is value:
+                return stored
+        if name == "backward" and type(value) in permits.TENSORS:
+            self.asked = value
         if value is UNKNOWN or name in self.changed:
             return UNKNOWN
         if type(value) is Made:

@@ -103,7 +103,7 @@ def merge(parts: Sequence[Part]) -> dict[str, Any]:
     for part in [chosen, *others]:
         notes += [note for note in part.notes if note not in notes]
     return {
-        "engine": "+".join(dict.fromkeys(p.engine for p in stands if p.engine)),
+        "engine": "+".join(_letters(stands)),
         "verdict": _verdict(chosen, parts),
         "first": chosen.first,
         "leaves": list(chosen.leaves),
@@ -113,6 +113,10 @@ def merge(parts: Sequence[Part]) -> dict[str, Any]:
         "notes": notes[:MAX_NOTES],
         "upstream": list(chosen.upstream)[:MAX_PATH],
     }
+
+
+def _letters(parts: Sequence[Part]) -> dict[str, None]:
+    return dict.fromkeys(letter for part in parts for letter in part.engine.split("+") if letter)
 
 
 def _weight(part: Part) -> tuple[bool, bool, int, bool]:

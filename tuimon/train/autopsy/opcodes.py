@@ -122,8 +122,11 @@ def _load_method(f: Frame, each: Instruction) -> None:
 
 @act("STORE_ATTR")
 def _store_attr(f: Frame, each: Instruction) -> None:
-    f.pops(2)
-    f.replay.changed.add(each.argval)
+    value, owner = f.pops(2)
+    scope, name = f.scope, each.argval
+    is_live = scope.last is not None and scope.code.is_last_attribute(name, f.index, scope.last)
+    if value is not UNKNOWN or not is_live:
+        f.replay.store_attribute(owner, name, value)
 
 
 @act("IMPORT_NAME")
@@ -229,7 +232,7 @@ def _delete_subscript(f: Frame, each: Instruction) -> None:
 @act("DELETE_ATTR")
 def _delete_attribute(f: Frame, each: Instruction) -> None:
     f.pop()
-    f.replay.changed.add(each.argval)
+    f.replay.change(each.argval)
 
 
 # --- jumps ----------------------------------------------------------------------------------------

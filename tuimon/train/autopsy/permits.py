@@ -129,6 +129,33 @@ def function(value: Any) -> Permitted | None:
     return Permitted(value) if known and _is_operator(name) else None
 
 
+def is_of_torch(module: nn.Module) -> bool:
+    """Whether a module and all of its parts are torch's own, so that a call only computes.
+
+    What draws random numbers or keeps statistics is refused when it does.
+    """
+    if _has_global_hooks():
+        return False
+    return all(
+        is_module_of_torch(type(each))
+        and not each._forward_hooks
+        and not each._forward_pre_hooks
+        and not each._backward_hooks
+        and not each._backward_pre_hooks
+        and "forward" not in each.__dict__
+        for each in module.modules()
+    )
+
+
+def is_module_of_torch(kind: type) -> bool:
+    """Whether a class is one of torch's modules."""
+    return issubclass(kind, nn.Module) and kind.__module__.startswith(_MODULES)
+
+
+_MODULES = "torch.nn.modules."
+_has_global_hooks: Callable[[], bool] = nn.modules.module._has_any_global_hook
+
+
 def _base(space: Any) -> str:
     return str(space.__name__).rpartition(".")[2]
 

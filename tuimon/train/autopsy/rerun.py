@@ -18,6 +18,7 @@ from torch import nn
 from tuimon.model.autopsy import NOT_REPRODUCED, UNKNOWN
 from tuimon.model.text import plain
 from tuimon.train.autopsy import looks, upstream
+from tuimon.train.autopsy.answers import cut
 from tuimon.train.autopsy.examination import Examination
 from tuimon.train.autopsy.names import Named, Names, Roots, flat_tensors, named_arguments
 from tuimon.train.autopsy.origins import Origins
@@ -225,6 +226,8 @@ class _Run:
             stack.enter_context(self._names.following(self._tracer.is_bad_output))
             stack.enter_context(self._tracer)
             output = _call(forward)
+        with looks.apart():
+            self.found.returned = cut(output)
         return flat_tensors(output)
 
     def _judge(self, outputs: list[torch.Tensor], seeds: _Seeds, loss_bad: bool | None) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_map
 
-from tuimon.model.autopsy import LEAF
+from tuimon.model.autopsy import LEAF, OPERATION
 from tuimon.train.autopsy import looks, streams
+from tuimon.train.autopsy.answers import Answer
 from tuimon.train.autopsy.merging import CLOSURE, FRAMES, MODEL, Part, merge, part_of
 from tuimon.train.autopsy.names import Named
 from tuimon.train.autopsy.poison import Poison
@@ -69,12 +70,14 @@ class Reruns:
 
     def __init__(self, observer: Observer, scenes: Scenes) -> None:
         self.closure: Closure | None = None
+        self._answers: list[Answer] = []
         self._observer = observer
         self._scenes = scenes
 
     def forget(self) -> None:
         """Let go of what belongs to the script."""
         self.closure = None
+        self._answers = []
 
     def batch(self) -> list[Named]:
         """The inputs of the kept forwards."""
@@ -105,7 +108,32 @@ class Reruns:
             fields["bad_at_scale_1"] = self._is_bad_unscaled(until_s, scale)
         return parts
 
-    def frames(self, limit_s: float, parts: Sequence[Part]) -> list[Part]:
+    def frames(
+        self, limit_s: float, parts: Sequence[Part], losses: Sequence[torch.Tensor]
+    ) -> list[Part]:
+        """No model is to blame: look at the code around them, in the script's living frames."""
+        answers, self._answers = self._answers, []
+        if any(part.engine in (MODEL, CLOSURE) and _accuses(part) for part in parts):
+            return self._given(limit_s, parts)
+        from tuimon.train.autopsy.frames import retrace
+
+        began_s = time.perf_counter()
+        found = retrace(
+            (),
+            roots=self._observer.roster.roots(),
+            losses=losses,
+            answers=answers,
+            also=self.batch(),
+            limits=_limits(limit_s),
+        )
+        part = part_of(f"{MODEL}+{FRAMES}" if answers else FRAMES, found)
+        if part.verdict == OPERATION:
+            return [part]
+        ours = [part] if part.names_something or part.notes else []
+        limit_s -= time.perf_counter() - began_s
+        return [*ours, *self._given(limit_s, [*parts, *ours])]
+
+    def _given(self, limit_s: float, parts: Sequence[Part]) -> list[Part]:
         """What was found ends at a value that was given: look for what made it."""
         fields = merge(parts)
         kinds = {leaf.kind for leaf in fields.get("leaves", ())}
@@ -198,6 +226,9 @@ class Reruns:
                     root, args, kwargs, output_grads=grads, **about, limits=_limits_until(until_s)
                 )
                 part = part_of(MODEL, found)
+                if part.loss_code and not call.was_modified:
+                    answer = Answer(module, call.args, call.kwargs, found.returned)
+                    self._answers.insert(0, answer)
         except CannotKeep as reason:
             return Part(MODEL, notes=[f"the model was not run again: {reason}"])
         part.notes = [*notes, *part.notes, *kept.notes]
@@ -234,6 +265,10 @@ class Reruns:
                 return part
         except CannotKeep as reason:
             return Part(CLOSURE, notes=[f"the batch was not run again: {reason}"])
+
+
+def _accuses(part: Part) -> bool:
+    return part.names_something and not part.loss_code
 
 
 def _limits(limit_s: float) -> Limits:

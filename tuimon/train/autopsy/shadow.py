@@ -46,6 +46,7 @@ class Scope:
         live: the names of the living frame.
         last: index of the instruction that the living frame executes; None for a function that
             has returned.
+        stack: what the replay has on its stack in the end.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Scope:
         self.live: Mapping[str, Any] | None = None
         self.last: int | None = None
         self.start = 0
+        self.stack: list[Any] = []
 
     def load(self, name: str) -> Any:
         """A name of the function itself, or one that it has from around it."""
