@@ -70,6 +70,26 @@ def causes(*autopsies: Autopsy) -> list[str]:
 
 
 FORWARD_CASES = [
+    ("domain-error", "aten::sqrt", [], nan()),
+    ("log-zero", "aten::log", [], inf()),
+    ("exp-overflow", "aten::exp", [], inf()),
+    ("empty-reduction", "aten::mse_loss", [note(None, None, numel=0)] * 2, nan(numel=1)),
+    (
+        "empty-reduction",
+        "aten::div",
+        [note(0.0, 0.0, numel=1, zeros=1), note(0.0, 0.0, "int64", numel=1, zeros=1)],
+        nan(numel=1),
+    ),
+    (
+        "div-zero",
+        "aten::div",
+        [note(0.0, 0.0, numel=1, zeros=1), note(0.0, 0.0, numel=1, zeros=1)],
+        nan(numel=1),
+    ),
+    ("zero-times-inf", "aten::mul", [note(0.0, 1.0, zeros=3)], nan()),
+    ("zero-times-inf", "aten::sum", [note(-3.0, 0.0, neginf=2)], note(None, None, neginf=1)),
+    ("masked-softmax", "aten::sub", [note(None, None, neginf=8)] * 2, nan()),
+    ("domain-error", "aten::lgamma", [note(0.0, 1.0, zeros=1)], inf()),
     ("log-zero", "aten::log", [note(0.0, 1.0, zeros=1)], inf()),
     ("log-zero", "aten::log1p", [note(-1.0, 1.0)], inf()),
     ("domain-error", "aten::log", [note(-0.5, 1.0)], nan()),
@@ -114,6 +134,9 @@ BACKWARD_CASES = [
     ("log-zero", "LogBackward0", []),
     ("domain-error", "AcosBackward0", []),
     ("custom-backward", "GateFnBackward", ["WhereBackward0"]),
+    ("log-zero", "LogBackward0", ["NanToNumBackward0"]),
+    ("domain-error", "ErfinvBackward0", []),
+    ("masked-softmax", "LogsumexpBackward0", []),
 ]
 
 
@@ -121,6 +144,12 @@ BACKWARD_CASES = [
 def test_a_derivative_names_the_cause(cause, node, upstream):
     autopsy = examined("aten::div", [note()], nan(), phase=BACKWARD, node=node, upstream=upstream)
     assert causes(autopsy)[0] == cause
+
+
+def test_a_derivative_of_what_had_run_away_accuses_no_zero():
+    for node in ("PowBackward0", "DivBackward0", "SqrtBackward0"):
+        grown = examined("aten::mul", [note(1e19, 1e20)], inf(), phase=BACKWARD, node=node)
+        assert causes(grown) == []
 
 
 def leaf(kind: str, step: int = 5, **counts: int) -> Autopsy:

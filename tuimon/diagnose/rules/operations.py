@@ -115,6 +115,8 @@ def has_zero(note: TensorNote | None) -> bool:
 def _logarithm(look: Look) -> Iterator[Verdict]:
     note = look.first
     if note is None or note.minimum is None:
+        if note is None:
+            yield from _by_its_output(look)
         return
     edge = -1.0 if look.op == "log1p" else 0.0
     if note.minimum < edge:
@@ -128,6 +130,19 @@ def _logarithm(look: Look) -> Iterator[Verdict]:
         yield from _from_data(look)
 
 
+def _by_its_output(look: Look) -> Iterator[Verdict]:
+    """Where its operands are gone: what it gave tells what it must have been given."""
+    if look.op in _EXPONENTIALS:
+        yield Verdict("exp-overflow", 0.9, f"{look.op} gave an infinity")
+    elif look.gives_nan:
+        reason = f"{look.op} gave NaN from finite numbers: they lie outside its domain"
+        yield Verdict("domain-error", 0.85, reason)
+    elif look.op.startswith("log") and look.gives_inf:
+        yield Verdict("log-zero", 0.9, f"{look.op} gave an infinity: it received an exact 0")
+    elif look.op == "rsqrt" and look.gives_inf:
+        yield Verdict("div-zero", 0.85, "rsqrt gave an infinity: it received an exact 0")
+
+
 def _from_data(look: Look) -> Iterator[Verdict]:
     """The operand came with the data: the sample is to blame rather than the model."""
     if any(note.name.startswith(("batch", "target")) for note in look.site.inputs):
@@ -138,6 +153,8 @@ def _domain(low: float, high: float) -> Judge:
     def judge(look: Look) -> Iterator[Verdict]:
         note = look.first
         if note is None or note.minimum is None or note.maximum is None:
+            if note is None:
+                yield from _by_its_output(look)
             return
         if note.minimum < low or note.maximum > high:
             worst = note.minimum if note.minimum < low else note.maximum
@@ -153,6 +170,8 @@ def _domain(low: float, high: float) -> Judge:
 
 def _power(look: Look) -> Iterator[Verdict]:
     base = look.first
+    if base is None:
+        yield from _by_its_output(look)
     if base is None or base.minimum is None or base.maximum is None:
         return
     if look.gives_nan and base.minimum < 0:
@@ -243,6 +262,8 @@ def _pole(look: Look) -> Iterator[Verdict]:
 
 def _exponential(look: Look) -> Iterator[Verdict]:
     note = look.first
+    if note is None and look.gives_inf:
+        yield from _by_its_output(look)
     if note is None or note.maximum is None or not look.gives_inf:
         return
     size = max(abs(note.minimum or 0.0), abs(note.maximum))
@@ -296,6 +317,7 @@ def _overflow(look: Look) -> Iterator[Verdict]:
     yield Verdict("fp16-overflow", 0.93, reason)
 
 
+_EXPONENTIALS = ("exp", "exp2", "expm1", "sinh", "cosh")
 _SOFTMAXES = (
     *("softmax", "log_softmax", "safe_softmax", "logsumexp", "sparse_softmax"),
     *("scaled_dot_product_attention", "scaled_dot_product_flash_attention_for_cpu"),
@@ -316,7 +338,7 @@ JUDGES: dict[str, Judge] = {
     **dict.fromkeys(("lgamma", "digamma", "polygamma"), _pole),
     **dict.fromkeys(("nll_loss_forward", "nll_loss2d_forward", "cross_entropy_loss"), _class_loss),
     **dict.fromkeys(_SOFTMAXES, _softmax),
-    **dict.fromkeys(("exp", "exp2", "expm1", "sinh", "cosh"), _exponential),
+    **dict.fromkeys(_EXPONENTIALS, _exponential),
     **dict.fromkeys(("mul", "mm", "bmm", "addmm", "baddbmm", "matmul"), _product),
     **dict.fromkeys(("sub", "add", "rsub"), _difference),
     **dict.fromkeys(("ctc_loss", "cudnn_ctc_loss"), _alignment),
