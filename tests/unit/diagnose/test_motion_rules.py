@@ -185,3 +185,34 @@ def test_what_nothing_explains_is_unknown_and_says_what_would_tell():
     remark = Symptom("plateau", 5, 0, "info", "flat")
     assert abstain(Evidence([remark], None, "none"), []) is None
     assert abstain(Evidence([bad], None, "none"), [unknown]) is not None
+
+
+def decayed(gamma: float, every: int = 1) -> tuple[float, ...]:
+    return tuple(0.1 * gamma ** (step // every) for step in range(200))
+
+
+FLAT = tuple(2.0 - 0.02 * min(step, 20) for step in range(200))
+FALLS = tuple(2.0 * 0.98**step for step in range(200))
+
+
+def test_a_rate_that_is_spent_before_the_training_has_come_anywhere():
+    for rates in (decayed(0.6), decayed(0.1, 5), (0.1,) * 20 + (1e-5,) * 180):
+        assert set(causes(symptom=None, losses=FLAT, rates=rates)) == {"lr-schedule"}
+        assert causes(symptom=None, losses=FALLS, rates=rates) == []
+    for rates in (decayed(0.1, 60), decayed(0.965), (0.1,)):
+        assert "lr-schedule" not in causes(symptom=None, losses=FLAT, rates=rates)
+
+
+def test_a_rate_below_zero():
+    rates = tuple(0.1 * (1 - step / 100) for step in range(200))
+    assert causes(symptom=None, losses=FALLS, rates=rates) == ["lr-schedule"]
+
+
+def test_a_training_that_lost_what_it_had_learned():
+    lost = FALLS[:100] + (1.9,) * 100
+    assert causes(symptom=None, losses=lost) == ["lr-too-high"]
+    rising = tuple(0.01 * 1.03**step for step in range(200))
+    assert causes(symptom=None, losses=lost, rates=rising)[0] == "lr-schedule"
+    spike = FALLS[:100] + (1.9,) * 10 + FALLS[100:]
+    assert causes(symptom=None, losses=spike) == []
+    assert causes(symptom=None, losses=FALLS[:100] + (0.5,) * 100) == []

@@ -20,6 +20,7 @@ from tuimon.diagnose.rules.operations import Operations
 from tuimon.diagnose.rules.parallel import Desync
 from tuimon.diagnose.rules.replaying import Disagreeing
 from tuimon.diagnose.rules.scaling import NormalisationState, ScalerCollapse, ScalerOrder
+from tuimon.diagnose.rules.schedules import Schedules
 from tuimon.diagnose.rules.spiking import Spiking
 from tuimon.diagnose.rules.stalling import Blocked, Faint, Frozen, Plateau
 from tuimon.diagnose.rules.standing import Standing
@@ -40,6 +41,7 @@ RULES: tuple[Rule, ...] = (
     Blocked(),
     Plateau(),
     Standing(),
+    Schedules(),
     Spiking(),
     ScalerOrder(),
     ScalerCollapse(),
