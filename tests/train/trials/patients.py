@@ -165,7 +165,7 @@ PATIENTS = {
     "log-variance": Patient("exp-overflow", Encoder, variance),
     "masked entropy": Patient("zero-times-inf", net, entropy),
     "all ignored": Patient("empty-reduction", net, plain_loss, sample=None, spoil=ignored),
-    "half overflows": Patient("fp16-overflow", Gated, gated, sample=None, autocast=True),
+    "half overflows": Patient("fp16-overflow", Gated, gated, autocast=True),
     "hole in the data": Patient("data-nonfinite", net, plain_loss, spoil=nan_in_batch),
     "hole in the weights": Patient(
         "uninit-weights", net, plain_loss, sample=None, spoil=nan_in_weights

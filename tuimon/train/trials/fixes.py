@@ -63,6 +63,17 @@ def no_zero(at: int) -> Fix:
     return fix
 
 
+def _in_half(fix: Fix, at: int) -> Fix:
+    """Only of numbers in half precision."""
+
+    def only(args: list[Any], kwargs: dict[str, Any]) -> int:
+        if not _is_real(args, at) or args[at].dtype not in (torch.float16, torch.bfloat16):
+            return 0
+        return fix(args, kwargs)
+
+    return only
+
+
 def above(low: float, *, edge: bool = False) -> Fix:
     """What lies below the domain is put just inside; with `edge` also what lies on its edge."""
 
@@ -221,7 +232,11 @@ FORWARD: dict[str, Fixes] = {
         **dict.fromkeys(("mean", "nanmean", "median"), one_element),
         **dict.fromkeys(("nlllossforward", "nllloss2dforward"), one_counted),
     },
-    "eps-underflow": {**dict.fromkeys(("div", "truedivide"), _DIVISOR), **_NORMALISATIONS},
+    "eps-underflow": {
+        **dict.fromkeys(("div", "truedivide"), _in_half(_DIVISOR, 1)),
+        **dict.fromkeys(("rsqrt", "log", "sqrt"), _in_half(_FIRST, 0)),
+        **{name: _in_half(fix, 0) for name, fix in _NORMALISATIONS.items()},
+    },
 }  # fmt: skip
 
 # Operators within the derivative of such an operation: it reads operands as they were saved.

@@ -7,6 +7,7 @@ read is mended when they run.
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -75,6 +76,7 @@ class Guarded(Change):
     Attributes:
         seen: how often it ran in the newest replay.
         born: how often it made something bad of what was not, or its derivative did.
+        largest: magnitude of the largest finite result.
     """
 
     def __init__(self, spot: Spot, cause: str = "") -> None:
@@ -82,6 +84,7 @@ class Guarded(Change):
         self.spot = spot
         self.seen = 0
         self.born = 0
+        self.largest = 0.0
         self.forward: Fixes = fixes.FORWARD.get(cause, {})
         self.backward: Fixes = fixes.BACKWARD.get(cause, {})
         self.words = _phrase(cause, spot)
@@ -94,6 +97,7 @@ class Guarded(Change):
     def begin(self) -> None:
         super().begin()
         self.seen = self.born = 0
+        self.largest = 0.0
 
     def mode(self, setting: Setting) -> AbstractContextManager[Any]:
         return Guard(self, setting)
@@ -132,13 +136,13 @@ class Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if node is not None and not again:
             if node._sequence_nr() not in self._nodes:
                 return func(*args, **(kwargs or {}))
-            return self._call(func, kind, args, kwargs, self._guarded.backward.get(name))
+            return self._call(func, kind, args, kwargs, self._guarded.backward.get(name), False)
         if name not in self._spot.ops or not self._is_here():
             return func(*args, **(kwargs or {}))
         self._guarded.seen += 1
         if not again and self._is_in_graph(args):
             self._nodes.add(torch._C._autograd._get_sequence_nr() - 1)
-        return self._call(func, kind, args, kwargs, self._guarded.forward.get(name))
+        return self._call(func, kind, args, kwargs, self._guarded.forward.get(name), True)
 
     def _is_in_graph(self, args: Sequence[Any]) -> bool:
         return any(isinstance(each, torch.Tensor) and each.requires_grad for each in args)
@@ -160,19 +164,24 @@ class Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: Sequence[Any],
         kwargs: Mapping[str, Any] | None,
         fix: fixes.Fix | None,
+        counts: bool,
     ) -> Any:
+        """Call it with what is safe; a derivative only follows what its forward was claimed of."""
         given, named = list(args), dict(kwargs or {})
         with looks.apart():
             if fix is not None:
-                self._guarded.count += fix(given, named)
+                self._guarded.count += fix(given, named) * counts
                 _keep_place(kind, args, given)
             read = operands(kind, given, named)
             before = [_Look(tensor) for tensor in read.read]
         result = func(*given, **named)
         with looks.apart(), contextlib.suppress(RuntimeError, TypeError):
-            after = [_Look(each) for each in (read.written or flat_tensors(result))]
+            tensors = read.written or flat_tensors(result)
+            after = [_Look(each) for each in tensors]
             if _is_born(before, after):
                 self._guarded.born += 1
+            for each in tensors:
+                self._guarded.largest = max(self._guarded.largest, _size(each))
         return result
 
 
@@ -193,6 +202,14 @@ class _Look:
     def __init__(self, tensor: torch.Tensor) -> None:
         self.is_bad = looks.is_bad(tensor)
         self.has_nan = self.is_bad and bool(torch.isnan(tensor).any())
+
+
+def _size(tensor: torch.Tensor) -> float:
+    """Magnitude of the largest element; 0 where one is not finite, or where there is none."""
+    if not tensor.dtype.is_floating_point or tensor.numel() == 0:
+        return 0.0
+    size = float(tensor.abs().max())
+    return size if math.isfinite(size) else 0.0
 
 
 def _is_born(before: list[_Look], after: list[_Look]) -> bool:

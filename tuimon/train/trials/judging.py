@@ -9,6 +9,7 @@ from tuimon.model.units import number
 from tuimon.train.trials.changes import Change, told
 from tuimon.train.trials.guarding import Guarded
 from tuimon.train.trials.replaying import Outcome
+from tuimon.train.trials.widening import Widened
 
 MAX_TOLD = 3
 
@@ -35,9 +36,14 @@ def judge(watched: Guarded | None, change: Change, outcome: Outcome) -> Judgemen
         return Judgement(NO_DIFFERENCE, outcome.problem)
     if not change.count:
         return Judgement(NO_DIFFERENCE, "nothing of that kind was there to be changed")
+    if isinstance(change, Widened) and outcome.is_sound and change.largest <= change.beyond:
+        detail = f"the step is finite then, though nothing there is larger than {change.largest:g}"
+        return Judgement(NO_DIFFERENCE, detail)
     if outcome.is_sound:
         loss = "" if outcome.loss is None else f" (loss {number(outcome.loss)})"
         detail = f"with that the step is finite{loss}; without it, it is not"
+        if isinstance(change, Widened):
+            detail += f"; the largest result there is {number(change.largest)}"
         return Judgement(CONFIRMED, detail)
     left = ", ".join(outcome.bad[:MAX_TOLD])
     left += f" and {len(outcome.bad) - MAX_TOLD} more" if len(outcome.bad) > MAX_TOLD else ""

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.rules import RULES
+from tuimon.diagnose.rules.operations import FLOAT16_MAX
 from tuimon.model.autopsy import LEAF, OPERATION, Autopsy
 from tuimon.model.causes import SEVERITIES
 from tuimon.model.records import Symptom
@@ -18,13 +19,19 @@ from tuimon.train.trials.widening import Widened
 MAX_CAUSES = 3  # of one examination
 
 # A few samples of the batch are what these say is wrong.
-OF_SAMPLES = frozenset(("data-degenerate", "data-outlier", "data-nonfinite", "data-scale"))
+OF_SAMPLES = frozenset(("data-degenerate", "data-outlier"))
 # What these say is wrong may come with a few samples; which ones is worth knowing.
 BY_SAMPLES = OF_SAMPLES | {
     "masked-softmax", "empty-reduction", "div-zero", "sqrt-norm-zero", "log-zero", "domain-error",
-    "exp-overflow", "where-trap", "zero-times-inf",
+    "exp-overflow", "where-trap", "zero-times-inf", "fp16-overflow",
 }  # fmt: skip
-_OF_LEAVES = frozenset(("data-nonfinite", "data-degenerate", "uninit-weights", "norm-state"))
+# The kinds of leaves that they speak of.
+_LEAVES = {
+    "data-nonfinite": ("batch", "target", "constant"),
+    "data-degenerate": ("batch", "target", "constant"),
+    "uninit-weights": ("parameter", "buffer"),
+    "norm-state": ("buffer",),
+}
 
 
 def candidates(autopsy: Autopsy) -> list[Finding]:
@@ -53,18 +60,23 @@ def _weight(finding: Finding) -> tuple[int, float]:
 def changes_for(cause: str, autopsy: Autopsy) -> Iterable[Change]:
     """The changes that would undo a cause, the most telling first; none where none is known."""
     if autopsy.verdict == LEAF:
-        if cause in _OF_LEAVES and autopsy.leaves:
-            kind = autopsy.leaves[0].kind
+        kind = autopsy.leaves[0].kind if autopsy.leaves else ""
+        if kind in _LEAVES.get(cause, ()):
             yield Mended([leaf for leaf in autopsy.leaves if leaf.kind == kind])
         return
     if autopsy.first is None:
         return
     spot = spot_of(autopsy.first)
-    offered: list[Guarded] = []
     if cause == "where-trap":
-        offered.append(Hidden(spot))
-    elif cause in ("fp16-overflow", "eps-underflow"):
-        offered.append(Widened(spot))
-    if cause != "fp16-overflow":
-        offered.append(Guarded(spot, cause))
-    yield from (each for each in offered if each.is_possible)
+        hidden = Hidden(spot)
+        if hidden.is_possible:
+            yield hidden
+        return
+    if cause == "fp16-overflow":
+        yield Widened(spot, beyond=FLOAT16_MAX)
+        return
+    guarded = Guarded(spot, cause)
+    if guarded.is_possible:
+        yield guarded
+        if cause == "eps-underflow" and guarded.count:
+            yield Widened(spot)

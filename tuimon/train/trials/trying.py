@@ -241,6 +241,8 @@ class Bench:
 
     def _samples(self) -> Iterator[Trial]:
         """A cause that says: it is the sample."""
+        if self._watched is not None and not self._watched.born:
+            return
         guilty = self._find_guilty()
         batch = self._stage.batch if self._stage is not None else 0
         if guilty:

@@ -21,11 +21,16 @@ _SOFTMAX = ("softmax", "logsoftmax")  # their third argument says that they turn
 
 
 class Widened(Guarded):
-    """Parameters, data and results in half precision become float32; one place is watched."""
+    """Parameters, data and results in half precision become float32; one place is watched.
 
-    def __init__(self, spot: Spot) -> None:
+    Attributes:
+        beyond: a result there must be larger than that, or the format was not too small for it.
+    """
+
+    def __init__(self, spot: Spot, beyond: float = 0.0) -> None:
         super().__init__(spot)
         self.words = "the step was computed in float32"
+        self.beyond = beyond
 
     @property
     def is_possible(self) -> bool:
