@@ -78,7 +78,10 @@ def test_report_and_last_lines(environ: dict[str, str], tmp_path: Path) -> None:
     ours = [line for line in done.stderr.splitlines() if line.startswith("tuimon:")]
     verdict = [line for line in ours if "aten::log gave" in line]
     assert len(verdict) == 1 and f"train.py:{GUILTY}" in verdict[0] and "step 5" in verdict[0]
-    assert len(ours) <= 5
+    cause = next(line for line in ours if line.startswith("tuimon: cause: "))
+    assert report["findings"][0]["cause"] in cause
+    assert any(line.startswith("tuimon: remedy: ") for line in ours)
+    assert len(ours) <= 6
 
 
 def test_a_held_training_is_shown_as_held_and_can_be_ended(

@@ -213,6 +213,7 @@ for step in range(6):
     assert report["run"]["exit"] == {"kind": "ok", "code": 0, "detail": ""}
     found = {(symptom["kind"], symptom["step"]) for symptom in report["symptoms"]}
     assert ("non-finite-loss", 3) in found
-    assert len(watched.ours) == 3
+    assert len(watched.ours) == 5
     assert "step 3: the batch" in watched.ours[1]
+    assert "data-nonfinite" in watched.ours[2] and watched.ours[3].startswith("tuimon: remedy")
     assert "report.json" in watched.ours[-1]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import io
-import json
 import os
 import sys
 import threading
@@ -19,13 +18,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tuimon.errors import EXIT_FINDINGS, CannotStart
-from tuimon.model.causes import SEVERITIES
 from tuimon.model.text import plain
 from tuimon.model.verdict import verdict_lines
 from tuimon.train import script, tracebacks
 from tuimon.train.attendant import scribe_has_left, wants_scribe
 from tuimon.train.boundary import Stop, say
 from tuimon.train.children import Heirs
+from tuimon.train.concluded import cause_lines, findings_from
 from tuimon.train.discovery import Arrival, Discovery, by_variable
 from tuimon.train.session import Session, start_session
 
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 REPORT_WAIT_S = (
     10.0  # bound of design: a report that is not there by then is the scribe's to finish
 )
+CAUSE_WAIT_S = 2.0  # for the cause, at the end of a run that nobody wants a report of
 _POLL_S = 0.02
 MAX_DETAIL = 500
 
@@ -158,7 +158,8 @@ class Watching:
             self._report = None
         if self._fail_on is not None and self._kind == "ok":
             self._status_by_findings = self._judge_findings(session.info.path)
-        lines = [*self._verdict(session), self._last_line(session)]
+        causes = self._causes(session)
+        lines = [*self._verdict(session), *causes, self._last_line(session)]
         for line in filter(None, lines):
             say(line)
 
@@ -173,12 +174,20 @@ class Watching:
         say(f"--fail-on {self._fail_on}: {', '.join(found)}; exit status {EXIT_FINDINGS}")
         return EXIT_FINDINGS
 
-    def _await_report(self, folder: Path) -> str:
+    def _causes(self, session: Session) -> list[str]:
+        """The likeliest cause, where the scribe has concluded one by now."""
+        if session.info is None or session.step is None or self._kind == "stopped":
+            return []
+        if not wants_scribe() or self._await_report(session.info.path, CAUSE_WAIT_S):
+            return []
+        return cause_lines(session.info.path / "report.json")
+
+    def _await_report(self, folder: Path, limit_s: float = REPORT_WAIT_S) -> str:
         """Wait until the scribe has written the report; why it is not there, or ""."""
         if not wants_scribe():
             return "no report: TUIMON_SCRIBE=0 leaves out the process that writes it"
         done = folder / "report.done"
-        until_s = time.monotonic() + REPORT_WAIT_S
+        until_s = time.monotonic() + limit_s
         while not done.exists():
             # Looked at again: it may have been told and left in between.
             if scribe_has_left(folder) and not done.exists():
@@ -225,22 +234,6 @@ class Watching:
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             say(f"{text}; the training goes on without that part of the watch")
-
-
-def findings_from(report: Path, severity: str) -> list[str]:
-    """Causes of a report that are at least so severe, the verdict first; refuted ones do not count.
-
-    Raises:
-        OSError: there is no report.
-        ValueError: it is not one.
-    """
-    document = json.loads(report.read_bytes())
-    bound = SEVERITIES.index(severity)
-    return [
-        f"{each['cause']} at step {each['step']}"
-        for each in document["findings"]
-        if SEVERITIES.index(each["severity"]) >= bound and each["status"] != "refuted"
-    ]
 
 
 def how_it_ended(error: BaseException) -> tuple[str, int, str]:
