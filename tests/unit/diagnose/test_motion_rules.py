@@ -126,6 +126,8 @@ STANDS: list[tuple[str, dict[str, object], dict[str, object]]] = [
     ("loss-scaling", {"records": [looks(mean(1 / 256))]},
      {"records": [looks(mean(1 / 256))], "optimizer": "Adam"}),
     ("lr-too-high", {"records": moved(1.5, 0.2)}, {"records": moved(0.05, 0.02)}),
+    ("lr-too-high", {"losses": (2.0, 90.0, 10.0) + (1.2,) * 120, "records": moved(0.1)},
+     {"losses": (2.0, 5.0, 3.0) + (1.2,) * 120, "records": moved(0.1)}),
     ("lr-too-high", {"losses": (2.0, 2.0, 2.0, 40.0) + (2.3,) * 120},
      {"losses": (2.0, 2.1, 2.5) + (2.0,) * 120}),
     ("lr-schedule", {"records": moved(1e-7, 1e-7), "initial_lr": 0.1},
@@ -198,7 +200,6 @@ FALLS = tuple(2.0 * 0.98**step for step in range(200))
 def test_a_rate_that_is_spent_before_the_training_has_come_anywhere():
     for rates in (decayed(0.6), decayed(0.1, 5), (0.1,) * 20 + (1e-5,) * 180):
         assert set(causes(symptom=None, losses=FLAT, rates=rates)) == {"lr-schedule"}
-        assert causes(symptom=None, losses=FALLS, rates=rates) == []
     for rates in (decayed(0.1, 60), decayed(0.965), (0.1,)):
         assert "lr-schedule" not in causes(symptom=None, losses=FLAT, rates=rates)
 

@@ -31,6 +31,9 @@ STANDING = 0.95  # of the first losses
 # thousandth (Goyal et al. 2017), a tenth while Adam begins.
 OVERTURNED = 0.3
 OVERSHOT = 3.0  # times the first loss, reached within the first updates
+# Thrown so far up, a training that has not come down by more is still paying for it. Healthy ones
+# hop to 2.4 times their first loss at most (59 measured).
+THROWN, SLOWED = 5.0, 0.4
 # In a thousand such steps a weight moves by less than a hundredth of its length.
 UNMOVED = 5e-6
 EPSILON = 3.0  # times a usual gradient: the step is the gradient over epsilon then
@@ -66,7 +69,10 @@ def _told(evidence: Evidence) -> Symptom | None:
 def _seen(run: Circumstances) -> Symptom | None:
     """A loss of any kind that has not come down from where it began."""
     start, level = run.motion.start, run.motion.level
-    if start is None or level is None or start <= 0 or level < STANDING * start:
+    if start is None or level is None or start <= 0:
+        return None
+    thrown = run.motion.peak >= THROWN * start
+    if level < (SLOWED if thrown else STANDING) * start:
         return None
     if any(loss <= 0 for _, loss in run.motion.losses.points):
         return None  # a loss that crosses zero has no level
