@@ -216,6 +216,15 @@ def test_an_incident_that_gets_worse_is_told_again():
     ]
 
 
+def test_a_scaler_that_finds_no_scale_is_no_calibration():
+    falling = [bad_gradient(i + 3, skipped=True, loss_scale=65536 / 2**i) for i in range(16)]
+    told = [s for s in found(*falling) if s[0] == "non-finite-gradient"]
+    assert told == [("non-finite-gradient", 3, "info")]
+    useless = [bad_gradient(19 + i, skipped=True, loss_scale=0.5 / 2**i) for i in range(9)]
+    told = [s for s in found(*falling, *useless) if s[0] == "non-finite-gradient"]
+    assert told == [("non-finite-gradient", 3, "info"), ("non-finite-gradient", 3, "warning")]
+
+
 def test_optimizers_have_incidents_of_their_own():
     assert found(bad_gradient(0), bad_gradient(0, optimizer=1)) == [
         ("non-finite-gradient", 0, "critical"),

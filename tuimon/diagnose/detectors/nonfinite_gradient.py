@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
+from tuimon.diagnose.amp import SKIPS_BELOW_USEFUL, SKIPS_FROM_START, USEFUL_SCALE
 from tuimon.diagnose.batches import NewestBatches
 from tuimon.diagnose.gradients import bits_in_words, describe_flags, describe_tensors
 from tuimon.diagnose.incidents import Detector, Incident
 from tuimon.diagnose.updates import Update, Updates
 from tuimon.model.records import NON_FINITE, NORM_OVERFLOW, AnyRecord, LayerTable, Symptom
+from tuimon.model.units import number
+
+
+@dataclass
+class _Row:
+    """Updates in a row that a GradScaler has left out."""
+
+    begins: int
+    length: int = 0
+    useless: int = 0  # of them at a scale that makes gradients smaller
 
 
 class NonFiniteGradient(Detector):
     """A gradient with NaN or Inf, and a gradient norm that float32 cannot hold.
 
     Critical when the update was made; a warning when it was left out; only a remark when a
-    GradScaler left it out, which is how it finds its scale.
+    GradScaler left it out, which is how it finds its scale, until no scale can be the reason.
     """
 
     def __init__(self, rank: int = 0) -> None:
@@ -24,6 +36,7 @@ class NonFiniteGradient(Detector):
         self._batches = NewestBatches()
         self._names: list[str] = []
         self._incidents: dict[tuple[str, int], Incident] = {}
+        self._rows: dict[int, _Row] = {}
 
     def see(self, record: AnyRecord) -> Iterator[Symptom]:
         self._batches.see(record)
@@ -47,21 +60,34 @@ class NonFiniteGradient(Detector):
         gradient = self._incident("non-finite-gradient", update)
         norm = self._incident("explosion", update)
         if update.bits & NON_FINITE:
-            severity = "critical"
-            if update.skipped:
-                severity = "warning" if update.scale is None else "info"
+            step, severity, fate = self._fate(update)
             if gradient.worsens(severity):
                 note = self._batches.note(update.step, update.optimizer)
-                detail = f"{self._gradient_in_words(update)}; {update.fate}{note}"
-                yield Symptom("non-finite-gradient", update.step, self._rank, severity, detail)
+                detail = f"{self._gradient_in_words(update)}; {fate}{note}"
+                yield Symptom("non-finite-gradient", step, self._rank, severity, detail)
             return
         gradient.calm()
+        self._rows.pop(update.optimizer, None)
         if not update.bits & NORM_OVERFLOW:
             norm.calm()
         elif norm.worsens("warning"):
             where = describe_flags(update.flags, self._names, NORM_OVERFLOW)
             detail = f"every gradient is finite, but its norm overflows float32 {where}".rstrip()
             yield Symptom("explosion", update.step, self._rank, "warning", detail)
+
+    def _fate(self, update: Update) -> tuple[int, str, str]:
+        """Step, severity and what became of it; a scaler's row speaks from its first update on."""
+        if not update.skipped:
+            return update.step, "critical", update.fate
+        if update.scale is None:
+            return update.step, "warning", update.fate
+        row = self._rows.setdefault(update.optimizer, _Row(update.step))
+        row.length += 1
+        row.useless += update.scale < USEFUL_SCALE
+        if row.length < SKIPS_FROM_START and row.useless < SKIPS_BELOW_USEFUL:
+            return update.step, "info", update.fate
+        told = f"{row.length} updates in a row, the newest at scale {number(update.scale)}"
+        return row.begins, "warning", f"the GradScaler left out {told}: no scale helps"
 
     def _incident(self, kind: str, update: Update) -> Incident:
         return self._incidents.setdefault((kind, update.optimizer), Incident())
