@@ -80,7 +80,11 @@ def starts() -> Iterator[Start]:
 
 
 class FrameStage:
-    """The script's own way from the batch to its loss."""
+    """The script's own way from the batch to its loss.
+
+    Attributes:
+        unused: kept forwards that the newest replay did not need.
+    """
 
     def __init__(
         self,
@@ -96,6 +100,12 @@ class FrameStage:
         self._roots = roots
         self._scale = scale or 1.0
         self._expired = expired
+        self.unused = 0
+
+    def later(self) -> FrameStage:
+        """The same with the newest of the kept forwards: earlier ones led to other losses."""
+        calls = self._calls[self.unused :]
+        return FrameStage(self._start, calls, self._roots, scale=self._scale, expired=self._expired)
 
     @property
     def batch(self) -> int:
@@ -128,6 +138,7 @@ class FrameStage:
             if loss is not None and not lending.owns(loss):
                 loss = None  # the script's own: it does not depend on what is changed
         finally:
+            self.unused = follower.unused
             follower.close()
         replay.take_loss(loss, self._scale)
 
@@ -217,6 +228,11 @@ class Follower(Interpreter):
         self._calls.clear()
         self._swapped.clear()
         self.loss = None
+
+    @property
+    def unused(self) -> int:
+        """Kept forwards that were not asked for."""
+        return len(self._calls)
 
     # --- data -------------------------------------------------------------------------------------
 

@@ -199,11 +199,16 @@ class Bench:
             stage = FrameStage(
                 start, incident.calls, self._roots, scale=incident.scale, expired=clock.spent
             )
-            yield stage, lambda outcome: is_like(outcome, incident.loss)
+            yield stage, self._is_like_step
+            if self._stage is None and 0 < stage.unused < len(incident.calls):
+                yield stage.later(), self._is_like_step
         for call in reversed(incident.calls):
             model = ModelStage(call, self._roots, backward=not incident.is_loss)
             if model.is_possible and not clock.spent():
                 yield model, _anything
+
+    def _is_like_step(self, outcome: Outcome) -> bool:
+        return is_like(outcome, self._incident.loss)
 
     def test(self, finding: Finding) -> Iterator[Trial]:
         """The trials of one cause: until one confirms it, and which sample is guilty of it."""
