@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 
 import numpy as np
@@ -110,6 +111,7 @@ class Motion:
     Attributes:
         settings: numbers of the primary optimizer's first group.
         scheduled: a scheduler of torch holds the optimizer.
+        is_scaled: a GradScaler multiplies the loss.
         first, newest: updates at both ends.
         rates, losses: over the whole run.
         leaps: gradients far above those before them.
@@ -123,7 +125,7 @@ class Motion:
 
     def __init__(self) -> None:
         self.settings: dict[str, float] = {}
-        self.scheduled = False
+        self.scheduled = self.is_scaled = False
         self.first: list[Moment] = []
         self.newest: deque[Moment] = deque(maxlen=NEWEST)
         self.rates, self.losses = History(), History()
@@ -148,6 +150,7 @@ class Motion:
         elif isinstance(record, Facts):
             self.settings = record.settings[0] if record.settings else {}
             self.scheduled = "initial_lr" in self.settings
+            self.is_scaled = record.scaler is not None
         elif isinstance(record, StartingWeights):
             self.begun = begun_of(record)
         elif isinstance(record, ParameterSamples):
@@ -193,6 +196,20 @@ class Motion:
         """The median gradient norm of the newest updates."""
         known = [m.grad_norm for m in self.newest if m.grad_norm is not None]
         return median(known) if known else None
+
+    @property
+    def overshoot(self) -> tuple[float, float] | None:
+        """(fall that the gradient promised, rise that came) of the first update that overshot.
+
+        To first order a step of gradient descent lowers the loss by rate times the squared norm.
+        """
+        for now, following in pairwise(self.first):
+            if now.loss is None or following.loss is None or not now.rate or not now.grad_norm:
+                continue
+            promised, rise = now.rate * now.grad_norm**2, following.loss - now.loss
+            if rise > promised > 0 and rise > abs(now.loss):
+                return promised, rise
+        return None
 
     @property
     def is_clipped(self) -> bool:

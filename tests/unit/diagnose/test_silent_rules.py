@@ -204,7 +204,7 @@ def trained(losses: list[float], rates: list[float]) -> Circumstances:
 
 def test_a_rate_that_vanishes_before_the_loss_is_low_is_the_schedule():
     vanishing = [0.1 * 0.5**step for step in range(100)]
-    assert causes(trained([2.0] * 100, vanishing)) == ["lr-schedule"]
+    assert set(causes(trained([2.0] * 100, vanishing))) == {"lr-schedule"}
     learned = [2.0 * 0.7**step for step in range(100)]
     assert causes(trained(learned, vanishing)) == []
     cosine = [0.1 * max(1e-6, 1 - step / 100) for step in range(101)]

@@ -156,6 +156,12 @@ def _rate(run: Circumstances, symptom: Symptom, confidence: float) -> Iterator[F
     leapt = _leap(run)
     if leapt > 1:
         reasons.append(f"up to {number(leapt)} times more from one update to the next")
+    if run.motion.overshoot is not None and not run.motion.settings.get("eps"):
+        promised, rise = run.motion.overshoot
+        reasons.append(
+            f"by its gradient an update would have lowered the loss by {number(promised)}; it "
+            f"raised it by {number(rise)}: the step is longer than the curvature allows"
+        )
     ratio = run.motion.early_ratio
     if ratio is not None:
         reasons.append(f"an update moved the weights by {number(ratio)} of their length")

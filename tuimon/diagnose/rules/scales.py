@@ -98,6 +98,8 @@ def terms_of(motion: Motion) -> list[LossTerm]:
     """The summands of the loss, without the loss scale."""
     terms = motion.graph.terms if motion.graph is not None else []
     scale = motion.first_scale
+    if motion.is_scaled and scale is None:
+        return []  # which of the factors is the scale is not known
     if not scale or not any(abs(term.factor) >= scale / 2 for term in terms):
         return terms
     return [LossTerm(term.op, term.reduction, term.elements, term.factor / scale) for term in terms]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.rules.concluding import from_symptom
+from tuimon.diagnose.rules.scales import unsteady
 from tuimon.diagnose.rules.stalling import is_adaptive
 
 
@@ -18,6 +19,9 @@ class Spiking:
             if symptom.kind != "spike" or symptom.severity == "info":
                 continue
             if "spikes" in symptom.figures:
+                run = evidence.circumstances
+                for verdict in unsteady(run.motion) if run is not None else ():
+                    yield from_symptom("opt-dynamics", symptom, 0.92, [verdict.reason])
                 cause = "opt-dynamics" if is_adaptive(evidence) else "lr-too-high"
                 yield from_symptom(cause, symptom, 0.9, _leads(evidence))
             else:

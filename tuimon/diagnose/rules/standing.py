@@ -34,6 +34,7 @@ OVERSHOT = 3.0  # times the first loss, reached within the first updates
 # Thrown so far up, a training that has not come down by more is still paying for it. Healthy ones
 # hop to 2.4 times their first loss at most (59 measured).
 THROWN, SLOWED = 5.0, 0.4
+SWINGING = 0.02  # ratio of update to weight; alternating data swings at any
 # In a thousand such steps a weight moves by less than a hundredth of its length.
 UNMOVED = 5e-6
 EPSILON = 3.0  # times a usual gradient: the step is the gradient over epsilon then
@@ -50,11 +51,15 @@ class Standing:
         run = evidence.circumstances
         if run is None or run.updates < LONG:
             return
-        told = _told(evidence)
+        swings = _swings(run, evidence)
+        told = _told(evidence) or swings
         symptom = told or _seen(run)
         if symptom is None:
             return
         verdicts = [*_begun(run), *_settings(run, evidence), *_short(run, evidence), *_long(run)]
+        if swings is not None:
+            reason = f"the learning rate is {number(run.top_rate)}, too long for the curvature"
+            verdicts.append(Verdict("lr-too-high", 0.85, reason))
         if told is not None:
             verdicts += [*unsteady(run.motion), *weighted(run.motion), *_faded(run, evidence)]
         for verdict in verdicts:
@@ -64,6 +69,15 @@ class Standing:
 def _told(evidence: Evidence) -> Symptom | None:
     found = [s for s in evidence.symptoms if s.kind in _KINDS and s.severity != "info"]
     return found[0] if found else None
+
+
+def _swings(run: Circumstances, evidence: Evidence) -> Symptom | None:
+    """A loss that swings from step to step, in long steps."""
+    found = next((s for s in evidence.symptoms if s.kind == "oscillation"), None)
+    usual = run.motion.usual_ratio
+    if found is None or usual is None or usual < SWINGING:
+        return None
+    return Symptom(found.kind, found.step, found.rank, "warning", found.detail)
 
 
 def _seen(run: Circumstances) -> Symptom | None:
