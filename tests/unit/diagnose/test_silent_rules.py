@@ -165,6 +165,8 @@ def test_buffers_lost_alone_are_the_normalisation():
 
 
 CRASHES = [
+    ("empty-reduction", "RuntimeError", "stack expects a non-empty TensorList", {}),
+    ("domain-error", "_LinAlgError", "linalg.cholesky: input is not positive-definite", {}),
     ("label-range", "IndexError", "Target 6 is out of bounds.", {}),
     ("norm-state", "ValueError", "Expected more than 1 value per channel when training", {}),
     ("amp-order", "ValueError", "Attempting to unscale FP16 gradients.", {}),
@@ -177,6 +179,15 @@ CRASHES = [
 def test_a_crash_is_named_by_what_it_says(cause, kind, message, rest):
     crash = Crash(3, 0, kind=kind, message=message, **rest)
     assert causes(run(crash)) == [cause]
+
+
+REFUSED = "Expected scale to satisfy the constraint GreaterThan(lower_bound=0.0), but found {}"
+
+
+def test_a_distribution_refuses_what_lies_outside_of_its_domain():
+    for bad, found in (("tensor([-1., 1.])", ["domain-error"]), ("tensor([nan, 1.])", [])):
+        crash = Crash(3, 0, kind="ValueError", message=REFUSED.format(bad))
+        assert causes(run(crash)) == found
 
 
 def test_a_crash_of_the_script_itself_accuses_nothing():

@@ -34,7 +34,14 @@ _SAYINGS: tuple[tuple[str, str, float], ...] = (
     (r"multi-target not supported", "loss-api", 0.93),
     (r"doesn't match the size of optimizer's group", "resume-state", 0.9),
     (r"contains a parameter group that doesn't match", "resume-state", 0.9),
+    (r"input\.numel\(\) == 0", "empty-reduction", 0.9),
+    (r"dim \d+ to have non-zero size", "empty-reduction", 0.85),
+    (r"expect\w* a non-empty (TensorList|list of)|must be non-empty", "empty-reduction", 0.85),
+    (r"not positive-definite", "domain-error", 0.8),
+    (r"singular|inversion could not be completed", "div-zero", 0.75),
 )
+# What a distribution or a factorisation refuses; a NaN among it has a cause of its own.
+_REFUSED = re.compile(r"to satisfy the constraint (Indep\w*\()?(Greater|Interval|HalfOpen|Less)")
 _INDEXED = re.compile(r"index (-?\d+ )?(is )?out of (range|bounds)|index out of range in self")
 _SHAPES = re.compile(r"size mismatch|must match the size of")
 
@@ -55,7 +62,9 @@ class Crashing:
             if re.search(pattern, crash.message):
                 yield _finding(cause, crash, confidence, _labels(crash))
                 return
-        if _INDEXED.search(crash.message):
+        if _REFUSED.search(crash.message) and "nan" not in crash.message:
+            yield _finding("domain-error", crash, 0.85, _labels(crash))
+        elif _INDEXED.search(crash.message):
             yield from _out_of_range(crash)
         elif _SHAPES.search(crash.message) and "loss" in crash.op + crash.library:
             yield _finding("loss-api", crash, 0.8, _labels(crash))
