@@ -23,6 +23,7 @@ class TensorSummary(msgspec.Struct, frozen=True, array_like=True):
         constant_features: how many of them have one value in all samples.
         duplicates: samples that equal an earlier one of the same batch; None when not compared.
         duplicate_pair: indices of the first such sample and the one it equals.
+        is_computed: it comes from another part of the model, not from the data.
     """
 
     name: str
@@ -45,6 +46,7 @@ class TensorSummary(msgspec.Struct, frozen=True, array_like=True):
     constant_features: int | None = None
     duplicates: int | None = None
     duplicate_pair: list[int] = []
+    is_computed: bool = False
 
 
 class LossFacts(msgspec.Struct, frozen=True, array_like=True):

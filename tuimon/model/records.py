@@ -333,7 +333,7 @@ class Batch(Record, frozen=True, array_like=True, tag=20):
 
     Attributes:
         step: index of the update that it leads to.
-        why: "first" | "sample" | "suspicion".
+        why: "first" | "sample" | "suspicion" | "jump" (of a finite loss).
         inputs: what the root module was called with; at most `MAX_INPUTS`.
         losses: what the loss functions were given; empty when no loss node was seen.
         left_out: tensors, or places in a nested structure, that were not looked at.

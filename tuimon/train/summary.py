@@ -66,7 +66,7 @@ def summarise(
         # Kinds of numbers that torch stores and cannot compare.
         reason = plain(f"not readable: {error}", 100)
         return TensorSummary(name, shape, dtype, device, why_not=reason)
-    return TensorSummary(name, shape, dtype, device, **figures)
+    return TensorSummary(name, shape, dtype, device, is_computed=not tensor.is_leaf, **figures)
 
 
 def is_plain(tensor: torch.Tensor) -> bool:

@@ -33,7 +33,11 @@ MAX_SUSPICIONS = 16  # losses that turn bad after good ones
 MAX_FACTS = 16  # changes of what is known of the losses
 
 TAP = "batch"
-FIRST, SAMPLE, SUSPICION = "first", "sample", "suspicion"
+FIRST, SAMPLE, SUSPICION, JUMP = "first", "sample", "suspicion", "jump"
+MAX_JUMPS = 8
+JUMPED = 8.0  # times the largest loss of late
+SETTLED = 16  # losses before any is called a jump
+FADING = 0.98  # what is left of the largest loss from one backward to the next
 
 _Held = list[tuple[str, weakref.ref[torch.Tensor]]]
 
@@ -63,6 +67,8 @@ class Batches:
         self._loss_facts: list[LossFacts] = []
         self._facts_said = 0
         self._graph_seen = False
+        self._losses = self._jumps = 0
+        self._top = 0.0
         guard = observer.boundary.guard
         within = observer.boundary.within
         self.on_forward = within(TAP, self._enter)
@@ -93,11 +99,23 @@ class Batches:
             if self.due == SAMPLE:
                 self._observer.extras.pay(perf_counter() - began_s)
 
-    def _meet_loss(self, losses: Iterable[torch.Tensor], suspicious: bool) -> None:
+    def jumps(self, loss: float) -> bool:
+        """Whether a finite loss lies far above those of late."""
+        size = abs(loss)
+        self._losses += 1
+        is_far = size > JUMPED * self._top and self._losses > SETTLED
+        self._top = max(size, FADING * self._top)
+        if is_far:
+            self._jumps += 1
+        return is_far and self._jumps <= MAX_JUMPS
+
+    def _meet_loss(
+        self, losses: Iterable[torch.Tensor], suspicious: bool, jumped: bool = False
+    ) -> None:
         """A backward is about to begin: publish what its batch looks like, where that is due."""
         fresh, self.was_bad = suspicious and not self.was_bad, suspicious
-        if fresh and self.due != FIRST:
-            self._suspect()
+        if (fresh or jumped) and self.due != FIRST:
+            self._suspect(SUSPICION if fresh else JUMP)
         if not self.due:
             return
         began_s = perf_counter()
@@ -136,11 +154,12 @@ class Batches:
         if self.due:
             self._inputs, self._seen, self._left_out = [], set(), 0
 
-    def _suspect(self) -> None:
-        self._suspicions += 1
+    def _suspect(self, why: str = SUSPICION) -> None:
+        if why == SUSPICION:
+            self._suspicions += 1
         if self._suspicions > MAX_SUSPICIONS:
             return
-        self._step, self.due = self._observer.roster.next_step(), SUSPICION
+        self._step, self.due = self._observer.roster.next_step(), why
         self._inputs, self._left_out = [], 0
         for held in self._held.values():
             self._look([(name, known) for name, ref in held if (known := ref()) is not None])

@@ -118,8 +118,9 @@ class LossTap:
         observer.losses.add(value)
         is_bad = value is not None and not math.isfinite(value)
         batches = observer.batches
-        if batches.due or is_bad is not batches.was_bad:
-            batches.on_loss(graphs, is_bad)
+        jumped = value is not None and not is_bad and batches.jumps(value)
+        if batches.due or jumped or is_bad is not batches.was_bad:
+            batches.on_loss(graphs, is_bad, jumped)
         if value is not None and is_bad:
             observer.session.publish(
                 Loss(
