@@ -109,6 +109,41 @@ def max_norm(run: Target, *, value: float, timeout_s: float, as_json: bool) -> i
 
 
 @ctl.command()
+@click.argument("mode", type=click.Choice(["scale", "set", "release"]))
+@click.argument("value", metavar="[X]", type=float, required=False)
+@click.option("--group", metavar="N", type=int, help="With `set`: this param_group only.")
+@click.option("--optimizer", metavar="N", type=int, default=0, help="With `set`: which optimizer.")
+@_answer_options
+@click.pass_obj
+def lr(
+    run: Target,
+    *,
+    mode: str,
+    value: float | None,
+    group: int | None,
+    optimizer: int,
+    timeout_s: float,
+    as_json: bool,
+) -> int:
+    """Scale the learning rate by X, set it to X, or release it to the script.
+
+    A scheduler goes on with its own values and does not notice.
+    """
+    from tuimon.cli import control
+    from tuimon.model.commands import ReleaseLr, ScaleLr, SetLr
+
+    if (value is None) is not (mode == "release"):
+        raise click.UsageError(f"lr {mode} takes {'no' if mode == 'release' else 'a'} number")
+    if mode != "set" and (group is not None or optimizer):
+        raise click.UsageError("--group and --optimizer go with `lr set` only")
+    if value is None:
+        command: ScaleLr | SetLr | ReleaseLr = ReleaseLr()
+    else:
+        command = ScaleLr(value) if mode == "scale" else SetLr(value, group, optimizer)
+    return control.send(run, command, timeout_s=timeout_s, as_json=as_json)
+
+
+@ctl.command()
 @click.argument("layers", metavar="LAYER…", nargs=-1, required=True)
 @click.option("-o", "--output", "folder", metavar="DIR", required=True, help="Folder to write to.")
 @_answer_options

@@ -16,6 +16,7 @@ from tuimon.model.records import CLIP_OFF, CLIP_ON, CLIP_USER
 MAX_STEPS_ONCE = 1_000_000
 MAX_LAYERS_PER_DUMP = 10_000
 MAX_LEASE_S = 3600.0
+MAX_LR_FACTOR = 1e6
 MAX_TEXT = 4096  # bytes of any name or path in a command
 
 
@@ -42,7 +43,14 @@ def title_words(title: str) -> str:
     return _TITLE_WORDS.get(title) or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", title).lower()
 
 
-_TITLE_WORDS = {"SetClip": "clip", "SetMaxNorm": "max_norm", "StepOnce": "step"}
+_TITLE_WORDS = {
+    "SetClip": "clip",
+    "SetMaxNorm": "max_norm",
+    "StepOnce": "step",
+    "ScaleLr": "scale the learning rate",
+    "SetLr": "learning rate",
+    "ReleaseLr": "the script's own learning rate",
+}
 
 
 class Pause(Command, frozen=True, array_like=True, tag=1):
@@ -173,6 +181,53 @@ class RenewHold(Command, frozen=True, array_like=True, tag=12):
         return _bad_lease(self.lease_s, 1.0)
 
 
+class ScaleLr(Command, frozen=True, array_like=True, tag=13):
+    """Multiply the learning rate of every update from now on; a scheduler does not notice."""
+
+    factor: float
+
+    def problem(self) -> str:
+        if not (math.isfinite(self.factor) and 0 < self.factor <= MAX_LR_FACTOR):
+            return f"the factor is {self.factor}; give a number above 0, at most {MAX_LR_FACTOR:g}"
+        return ""
+
+    @property
+    def words(self) -> str:
+        return f"learning rate × {self.factor:g}"
+
+
+class SetLr(Command, frozen=True, array_like=True, tag=14):
+    """Let an optimizer's updates have this learning rate, whatever a scheduler says.
+
+    Attributes:
+        group: index of the param_group; None for all of them.
+        optimizer: its number in the records; 0 is the one whose steps count.
+    """
+
+    value: float
+    group: int | None = None
+    optimizer: int = 0
+
+    def problem(self) -> str:
+        if not (math.isfinite(self.value) and self.value >= 0):
+            return f"the learning rate is {self.value}; give a finite number, 0 or above"
+        if self.group is not None and self.group < 0:
+            return f"the param_group is {self.group}; they count from 0"
+        if self.optimizer < 0:
+            return f"the optimizer is {self.optimizer}; they count from 0"
+        return ""
+
+    @property
+    def words(self) -> str:
+        which = "" if self.group is None else f" of group {self.group}"
+        whose = f" of optimizer {self.optimizer}" if self.optimizer else ""
+        return f"learning rate {self.value!r}{which}{whose}"
+
+
+class ReleaseLr(Command, frozen=True, array_like=True, tag=15):
+    """The script's own learning rates again."""
+
+
 AnyCommand = (
     Pause
     | Resume
@@ -186,6 +241,9 @@ AnyCommand = (
     | RunAutopsy
     | SkipUpdate
     | RenewHold
+    | ScaleLr
+    | SetLr
+    | ReleaseLr
 )
 
 

@@ -17,6 +17,7 @@ from tuimon.model.records import CLIP_ON, PAUSED, RUNNING, CommandState
 from tuimon.model.text import plain
 from tuimon.train.boundary import Stop
 from tuimon.train.hold import Hold
+from tuimon.train.rates import in_words
 
 if TYPE_CHECKING:
     from tuimon.train.observer import Observer
@@ -134,9 +135,11 @@ class Gate:
 
     def _apply(self, request: commands.Request, track: Track) -> None:
         command = request.command
-        clips = isinstance(command, commands.SetClip | commands.SetMaxNorm)
-        if clips and self._observer.inside.lead is not None:
+        inside = self._observer.inside.lead is not None
+        if inside and isinstance(command, commands.SetClip | commands.SetMaxNorm):
             self.refuse(request, "the optimizers step inside backward, out of reach of a clipping")
+        elif inside and isinstance(command, commands.ScaleLr | commands.SetLr | commands.ReleaseLr):
+            self.refuse(request, "the optimizers step inside backward, where no rate is changed")
         elif isinstance(command, commands.Pause):
             self._pause(request)
         elif isinstance(command, commands.Resume):
@@ -147,6 +150,8 @@ class Gate:
             self._set_clip(request, command, self._first_clipped(track))
         elif isinstance(command, commands.SetMaxNorm):
             self._set_max_norm(request, command.max_norm, self._first_clipped(track))
+        elif isinstance(command, commands.ScaleLr | commands.SetLr | commands.ReleaseLr):
+            self._change_rates(request, command, track)
         elif isinstance(command, commands.Dump):
             self._dump(request, command, track)
         elif isinstance(command, commands.Stop):
@@ -214,6 +219,41 @@ class Gate:
         clipping.max_norm = bound
         self.applied(request, old, f"{bound:g}", step=step)
         self._event("clip", f"max_norm {old} → {bound:g} from update {step} on", request)
+
+    def _change_rates(
+        self,
+        request: commands.Request,
+        command: commands.ScaleLr | commands.SetLr | commands.ReleaseLr,
+        track: Track,
+    ) -> None:
+        roster, rates = self._observer.roster, self._observer.rates
+        whose = roster.primary or track
+        if isinstance(command, commands.SetLr):
+            known = {each.index: each for each in roster.tracks.values()}
+            whose = known.get(command.optimizer, whose)
+        optimizer = whose.optimizer
+        if optimizer is None or not optimizer.param_groups:
+            self.refuse(request, "the optimizer is gone")
+            return
+        groups = range(len(optimizer.param_groups))
+        old = in_words(rates.of(whose.index, optimizer))
+        if isinstance(command, commands.ScaleLr):
+            rates.scale(command.factor)
+        elif isinstance(command, commands.ReleaseLr):
+            rates.release()
+        elif command.optimizer != whose.index:
+            self.refuse(request, f"no optimizer {command.optimizer} has made an update")
+            return
+        elif command.group is not None and command.group not in groups:
+            self.refuse(request, f"no param_group {command.group}; there are {len(groups)}")
+            return
+        else:
+            chosen = groups if command.group is None else [command.group]
+            rates.fix(whose.index, chosen, command.value)
+        new = in_words(rates.of(whose.index, optimizer))
+        self.applied(request, old, new)
+        step = roster.next_step()
+        self._event("lr", f"learning rate {old} → {new} from update {step} on", request)
 
     def _dump(self, request: commands.Request, command: commands.Dump, track: Track) -> None:
         outcome = self._observer.dump(command.directory, command.layers, track)

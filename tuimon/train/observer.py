@@ -27,6 +27,7 @@ from tuimon.train.extras import Extras
 from tuimon.train.gate import Gate
 from tuimon.train.inside import Inside
 from tuimon.train.loop import Loop
+from tuimon.train.rates import Rates
 from tuimon.train.roster import Roster
 from tuimon.train.scaling import Scaling
 from tuimon.train.session import Session
@@ -62,7 +63,7 @@ class Observer:
         self.session = session
         looks = modes.function_modes, modes.dispatch_modes
         self.boundary = Boundary(self._tap_failed, lookers=looks, unseen=modes.unseen)
-        self.clipping = Clipping()
+        self.clipping, self.rates = Clipping(), Rates()
         self.batches = Batches(self)
         self.gate = Gate(self)
         self.controls = Controls(self)
@@ -90,7 +91,7 @@ class Observer:
         self.session = session
         self.boundary.start_over()
         self.roster.start_over(session)
-        self.clipping = Clipping()
+        self.clipping, self.rates = Clipping(), Rates()
         self.batches = Batches(self)
         self.gate = Gate(self)
         self.controls = Controls(self)
@@ -213,6 +214,9 @@ class Observer:
         if last and tap in (UPDATE_TAP, SCALE_TAP) and self.clipping.mode != CLIP_USER:
             self.clipping.mode = CLIP_USER
             self.session.event("clip", "clipping is the script's again", severity="warning")
+        if last and tap in (UPDATE_TAP, SCALE_TAP) and self.rates.active:
+            self.rates.release()
+            self.session.event("lr", "the script's learning rates again", severity="warning")
 
     def flush(self) -> None:
         """At the end of the run: publish what a device still owes, within a bounded time."""

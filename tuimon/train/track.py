@@ -20,7 +20,8 @@ from tuimon.train.account import Losses, ScalerView
 from tuimon.train.census import Weights
 from tuimon.train.late import LateStats
 from tuimon.train.owner import Owner
-from tuimon.train.stats import Measured, Plan, host_number, measure, unscale
+from tuimon.train.rates import in_force
+from tuimon.train.stats import Measured, Plan, measure, unscale
 from tuimon.train.update import Place, Update, step_record
 
 if TYPE_CHECKING:
@@ -104,6 +105,8 @@ class Track(Owner):
         examiner, hold = observer.examiner, observer.gate.hold
         if update.is_bad or examiner.requested or examiner.skips or examiner.nodes.hooks:
             examiner.at_gate(self, update.measured)
+        if examiner.testing.growth is not None and self.index == 0 and not scaled:
+            examiner.testing.before_update(self, observer.losses.last)
         if update.is_bad or hold.skips or hold.bad:
             hold.settle(self)
         if observer.extras.armed:
@@ -235,13 +238,10 @@ class Track(Owner):
         return flying
 
     def _lrs(self) -> list[float | None]:
+        if self.update.lrs is not None:
+            return self.update.lrs
         optimizer = self.reference()
-        if optimizer is None:
-            return []
-        return [
-            lr if type(lr := group.get("lr")) is float else host_number(lr)
-            for group in optimizer.param_groups
-        ]
+        return [] if optimizer is None else in_force(optimizer)
 
     def _look_at_weights(self, side: str) -> None:
         optimizer = self.optimizer

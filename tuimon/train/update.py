@@ -13,9 +13,10 @@ import torch
 from torch.optim import Optimizer
 
 from tuimon.model.records import MAX_BAD, NON_FINITE, BadTensor, Step
-from tuimon.train import clip
+from tuimon.train import clip, rates
 from tuimon.train.account import ClipCall, Losses, ScalerView, Times
 from tuimon.train.census import Weights
+from tuimon.train.rates import Rates
 from tuimon.train.stats import Flags, Measured, Plan, clipped_norm, spread
 
 
@@ -36,6 +37,7 @@ class Update:
         left_out: why the update is not made although the script asked for it; "" when it is.
         skipped: it was not made.
         has_closure: the script handed over a closure, so that the update is not ours to leave out.
+        lrs: learning rates of the groups where they are not the script's own; None otherwise.
     """
 
     plan: Plan | None = None
@@ -50,6 +52,8 @@ class Update:
     left_out: str = ""
     skipped: bool = False
     has_closure: bool = False
+    lrs: list[float | None] | None = None
+    _rates: list[Any] = field(default_factory=list)
     _taken: tuple[Optimizer, Any, list[tuple[torch.Tensor, Any]]] | None = None
 
     @property
@@ -61,6 +65,9 @@ class Update:
         """Forget the last one."""
         if self._taken is not None:  # a step that raised has not come to its end
             self.give_back()
+        if self._rates:
+            self.take_off_rates()
+        self.lrs = None
         self.plan = self.measured = self.left = self.began_s = self.optimizer_s = None
         self.calls = []
         self.waited_s = 0.0
@@ -83,6 +90,16 @@ class Update:
         optimizer.param_groups = groups
         for param, grad in grads:
             param.grad = grad
+
+    def put_on_rates(self, asked: Rates, index: int, optimizer: Optimizer) -> None:
+        """Let the optimizer have the learning rates that were asked for, for this update."""
+        self._rates = asked.put_on(index, optimizer)
+        self.lrs = rates.in_force(optimizer)
+
+    def take_off_rates(self) -> None:
+        """Put back the script's own."""
+        changed, self._rates = self._rates, []
+        rates.take_off(changed)
 
     def end(self) -> float:
         """The optimizer has run; returns when, on `time.perf_counter`."""

@@ -15,8 +15,10 @@ from tuimon.model.commands import (
     DisarmHold,
     Dump,
     Pause,
+    ReleaseLr,
     Resume,
     RunAutopsy,
+    ScaleLr,
     SetClip,
     SetMaxNorm,
     SkipUpdate,
@@ -88,6 +90,12 @@ def intent(action: str, scene: Scene, *, dump_folder: str) -> Intent:
             return _scaled(scene, 0.5)
         case "double":
             return _scaled(scene, 2.0)
+        case "lr_halve":
+            return ScaleLr(0.5)
+        case "lr_double":
+            return ScaleLr(2.0)
+        case "lr_release":
+            return ReleaseLr()
         case "dump":
             return _dump(scene, dump_folder)
         case "hold":

@@ -82,6 +82,8 @@ class _StepHooks:
                 track.look(scale, scaled=scale is not None)
         if track.update.left_out:
             track.update.take_away(optimizer)
+        elif observer.rates.active:
+            track.update.put_on_rates(observer.rates, track.index, optimizer)
         ready_s = track.update.began_s = perf_counter()
         observer.times.cost_s += ready_s - began_s
         return changed
@@ -97,6 +99,8 @@ class _StepHooks:
         began_s = track.update.end()
         if track.update.left_out:
             track.update.give_back()
+        if track.update.lrs is not None:
+            track.update.take_off_rates()
         observer.current = None
         if observer.scaling is not track:
             track.finish()
