@@ -118,6 +118,7 @@ class Motion:
         raises: (step, rate before, rate after) where a rate was raised at once.
         ratios: (step, median ratio of update to weight of matrices and kernels).
         begun: weights before the first update, matrices and kernels only.
+        tables: the others: biases, vectors, embeddings.
         graph: the loss's graph.
         outputs: newest look at each module's outputs.
         first_scale: loss scale of the first update.
@@ -133,6 +134,7 @@ class Motion:
         self.leaps: list[Leap] = []
         self.ratios: deque[tuple[int, float]] = deque(maxlen=MAX_RATIOS)
         self.begun: list[Begun] = []
+        self.tables: list[Begun] = []
         self.graph: GraphSeen | None = None
         self.outputs: dict[str, Activation] = {}
         self.first_scale: float | None = None
@@ -152,7 +154,9 @@ class Motion:
             self.scheduled = "initial_lr" in self.settings
             self.is_scaled = record.scaler is not None
         elif isinstance(record, StartingWeights):
-            self.begun = begun_of(record)
+            found = begun_of(record)
+            self.begun = [weight for weight in found if weight.fan_in > 1]
+            self.tables = [weight for weight in found if weight.fan_in <= 1]
         elif isinstance(record, ParameterSamples):
             self._note_samples(record)
         elif isinstance(record, Activations):
@@ -273,14 +277,14 @@ class Motion:
 
 
 def begun_of(record: StartingWeights) -> list[Begun]:
-    """The weights with two axes and more."""
+    """The parameters that were looked at, as far as they are finite."""
     columns = (record.rms, record.absmax, record.spread, record.faint)
     rms, absmax, spread, faint = (np.frombuffer(each, "<f4").tolist() for each in columns)
     rows = zip(record.names, record.fan_in, rms, absmax, spread, faint, strict=False)
     return [
         Begun(name, fan_in, size * math.sqrt(fan_in), size, largest, apart == 0, small)
         for name, fan_in, size, largest, apart, small in rows
-        if fan_in > 1 and math.isfinite(size)
+        if math.isfinite(size)
     ]
 
 

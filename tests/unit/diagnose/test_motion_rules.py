@@ -89,6 +89,9 @@ RAISED = (0.1,) * 20 + (0.001,) * 8 + (0.1,) * 92
 
 GROWTH: list[tuple[str, dict[str, object], dict[str, object]]] = [
     ("bad-init", {"records": [weights(1.0, 1.0, 1.0)]}, {"records": [weights(0.14, 0.14, 0.14)]}),
+    ("bad-init", {"records": [weights(1.0, 0.05, 0.05)]}, {"records": [weights(0.2, 0.05, 0.05)]}),
+    ("bad-init", {"records": [weights(20.0, 20.0, fan_in=1)]},
+     {"records": [weights(1.0, 1.0, fan_in=1)]}),
     ("uninit-weights", {"records": [weights(3e12, 0.1)]}, {"records": [weights(0.1, 0.1)]}),
     ("loss-scaling", {"records": [looks(total(512))]}, {"records": [looks(total(512, 1 / 512))]}),
     ("loss-scaling", {"records": [looks(mean())], "calls": 32},
@@ -147,6 +150,16 @@ def test_a_loss_that_stands_names_why(cause, case, alike, symptom):
 def test_a_training_that_learns_is_accused_of_nothing(cause, case, alike):
     learns = tuple(2.0 * 0.98**step for step in range(150))
     assert said(case | {"losses": learns}, symptom=None) == []
+
+
+def test_attention_without_warm_up_stands():
+    deep = Batch(0, 0, graph=GraphSeen(900, kinds={"Softmax": 12, "NativeLayerNorm": 24}))
+    shallow = Batch(0, 0, graph=GraphSeen(90, kinds={"Softmax": 1}))
+    given = {"symptom": PLATEAU, "optimizer": "AdamW"}
+    assert causes(deep, **given)[0] == "lr-schedule"
+    assert "lr-schedule" not in causes(deep, **given, rates=WARMING)
+    assert "lr-schedule" not in causes(deep, symptom=PLATEAU, optimizer="SGD")
+    assert "lr-schedule" not in causes(shallow, **given)
 
 
 ROOT = ("LinalgVectorNorm", "Div")

@@ -24,6 +24,8 @@ ACCUMULATED = 4  # backward calls of one update: likewise
 WEIGHTY = 100.0  # times: a summand so much heavier than the others decides alone
 # Gains of the initialisations in use lie between 0.5 and 2 (Glorot & Bengio 2010; He et al. 2015).
 LARGE_GAIN, HUGE_GAIN = 3.0, 30.0
+MANY = 1 / 3  # of the weights
+FAR_TABLE = 10.0  # biases and embeddings begin at 0 or at order 1
 SMALL_GAIN = 0.1
 OLD_MEMORY = 1e6  # magnitude of a weight that no initialisation draws
 FAINT = 0.2
@@ -44,6 +46,7 @@ def oversized(run: Circumstances, step: int | None) -> Iterator[Verdict]:
     yield from _accumulated(run)
     yield from weighted(motion)
     yield from initial(motion.begun)
+    yield from displaced(motion)
     yield from unsteady(motion)
     yield from raised(motion, step)
 
@@ -134,6 +137,26 @@ def weighted(motion: Motion) -> Iterator[Verdict]:
 
 def initial(begun: list[Begun]) -> Iterator[Verdict]:
     """Weights that were too large before the first update."""
+    old = next(_old_memory(begun), None)
+    if old is not None:
+        yield old
+        return
+    free = [weight for weight in begun if not weight.is_constant]
+    if not free:
+        return
+    largest = max(free, key=lambda weight: weight.gain)
+    middle = median(weight.gain for weight in free)
+    large = sum(weight.gain >= LARGE_GAIN for weight in free)
+    if large >= MANY * len(free) or largest.gain >= HUGE_GAIN:
+        reason = (
+            f"{largest.name} begins with a spread of {number(largest.rms)} at a fan-in of "
+            f"{largest.fan_in}: it makes what it is given {number(largest.gain)} times larger "
+            f"(the median of all weights is {number(middle)}; 1 to 1.4 keeps the size)"
+        )
+        yield Verdict("bad-init", 0.9, reason)
+
+
+def _old_memory(begun: list[Begun]) -> Iterator[Verdict]:
     for weight in begun:
         if weight.absmax >= OLD_MEMORY or weight.faint >= FAINT:
             reason = (
@@ -142,19 +165,18 @@ def initial(begun: list[Begun]) -> Iterator[Verdict]:
                 f"initialisation draws such numbers, old memory holds them"
             )
             yield Verdict("uninit-weights", 0.94, reason)
-            return
-    free = [weight for weight in begun if not weight.is_constant]
-    if not free:
+
+
+def displaced(motion: Motion) -> Iterator[Verdict]:
+    """Biases or embeddings that begin far from 0."""
+    old = next(_old_memory(motion.tables), None)
+    if old is not None:
+        yield old
         return
-    largest = max(free, key=lambda weight: weight.gain)
-    middle = median(weight.gain for weight in free)
-    if middle >= LARGE_GAIN or largest.gain >= HUGE_GAIN:
-        reason = (
-            f"{largest.name} begins with a spread of {number(largest.rms)} at a fan-in of "
-            f"{largest.fan_in}: it makes what it is given {number(largest.gain)} times larger "
-            f"(the median of all weights is {number(middle)}; 1 to 1.4 keeps the size)"
-        )
-        yield Verdict("bad-init", 0.9, reason)
+    far = max(motion.tables, key=lambda weight: weight.rms, default=None)
+    if far is not None and far.rms >= FAR_TABLE:
+        reason = f"{far.name} begins at magnitudes of {number(far.rms)}, not at 0 or order 1"
+        yield Verdict("bad-init", 0.87, reason)
 
 
 def unsteady(motion: Motion) -> Iterator[Verdict]:

@@ -15,6 +15,7 @@ from tuimon.diagnose.rules.operations import Verdict
 from tuimon.diagnose.rules.scales import (
     DECAYED,
     SMALL_GAIN,
+    displaced,
     initial,
     oversized,
     terms_of,
@@ -38,8 +39,10 @@ SWINGING = 0.02  # ratio of update to weight; alternating data swings at any
 # In a thousand such steps a weight moves by less than a hundredth of its length.
 UNMOVED = 5e-6
 EPSILON = 3.0  # times a usual gradient: the step is the gradient over epsilon then
-DIVIDED = 1 / 16  # of a mean
+DIVIDED, LESSENED = 1 / 16, 1 / 4  # of a mean
 LONG_TIME = 40  # uses of one weight in a row over which a gradient fades
+BLOCKS = 4
+_ATTENTION = ("Softmax", "ScaledDotProduct", "SafeSoftmax")
 _GATED = ("LSTM", "GRU", "LSTMCell", "GRUCell")
 _KINDS = ("plateau", "slow-progress", "oscillation", "vanishing-gradient", "dead-units")
 
@@ -61,7 +64,8 @@ class Standing:
             reason = f"the learning rate is {number(run.top_rate)}, too long for the curvature"
             verdicts.append(Verdict("lr-too-high", 0.85, reason))
         if told is not None:
-            verdicts += [*unsteady(run.motion), *weighted(run.motion), *_faded(run, evidence)]
+            verdicts += [*unsteady(run.motion), *weighted(run.motion), *_faded(run)]
+            verdicts += _cold(run, evidence)
         for verdict in verdicts:
             yield from_symptom(verdict.cause, symptom, verdict.confidence, [verdict.reason])
 
@@ -115,6 +119,7 @@ def _begun(run: Circumstances) -> Iterator[Verdict]:
         yield Verdict("bad-init", 0.94, reason)
         return
     yield from initial(begun)
+    yield from displaced(run.motion)
 
 
 def _settings(run: Circumstances, evidence: Evidence) -> Iterator[Verdict]:
@@ -143,12 +148,14 @@ def _short(run: Circumstances, evidence: Evidence) -> Iterator[Verdict]:
     motion = run.motion
     factors = [abs(t.factor) * (1 if t.reduction == "mean" else t.elements or 1)
                for t in terms_of(motion) if t.reduction]  # fmt: skip
-    if factors and max(factors) <= DIVIDED and run.accumulated <= 1 and not is_adaptive(evidence):
+    divided = bool(factors) and run.accumulated <= 1 and not is_adaptive(evidence)
+    if divided and max(factors) <= LESSENED:
+        certainty = 0.92 if max(factors) <= DIVIDED else 0.7
         reason = (
             f"the loss is a mean, multiplied by {number(max(factors))} once more, while each "
             f"update follows one backward call"
         )
-        yield Verdict("loss-scaling", 0.92, reason)
+        yield Verdict("loss-scaling", certainty, reason)
         return
     ratio = motion.usual_ratio
     if ratio is None or ratio > UNMOVED or not run.top_rate or len(motion.ratios) < 2:
@@ -182,7 +189,20 @@ def _long(run: Circumstances) -> Iterator[Verdict]:
     yield Verdict("lr-too-high", 0.65 if explained else 0.88, "; ".join(parts))
 
 
-def _faded(run: Circumstances, evidence: Evidence) -> Iterator[Verdict]:
+def _cold(run: Circumstances, evidence: Evidence) -> Iterator[Verdict]:
+    """Many attention blocks under an adaptive optimizer that began at its full rate."""
+    kinds = run.motion.graph.kinds if run.motion.graph is not None else {}
+    attention = sum(count for kind, count in kinds.items() if kind.startswith(_ATTENTION))
+    if attention < BLOCKS or not is_adaptive(evidence) or run.warms_up:
+        return
+    reason = (
+        f"{attention} attention layers under an adaptive optimizer that began at its full "
+        f"learning rate of {number(run.top_rate)}: there is no warm-up"
+    )
+    yield Verdict("lr-schedule", 0.8, reason)
+
+
+def _faded(run: Circumstances) -> Iterator[Verdict]:
     """A long time to remember over, without gates: what came early has no gradient."""
     graph = run.motion.graph
     uses = max((count for _, count in graph.uses), default=0) if graph is not None else 0
