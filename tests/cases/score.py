@@ -74,7 +74,7 @@ def score(case: Case, *, folder: Path, has_rivals: bool) -> Row:
     """The row of one case; it is run where its report is not kept."""
     stem = case.path.stem
     report_file, records = folder / f"{stem}.json", folder / f"{stem}.bin"
-    if not report_file.exists():
+    if is_due(report_file, records if has_rivals else None):
         with tempfile.TemporaryDirectory() as room:
             keep(case.path, records, Path(room))
             if (Path(room) / "report.json").exists():
@@ -90,6 +90,11 @@ def score(case: Case, *, folder: Path, has_rivals: bool) -> Row:
     if case.expected is None:
         return Row(case, alarms=tuple(alarms_of(case, report)), rules=rules, anomaly=said)
     return Row(case, marks=marks_of(case, report), rules=rules, anomaly=said)
+
+
+def is_due(report: Path, records: Path | None) -> bool:
+    """Whether a script has to run: rules on losses need its records as well as its report."""
+    return not report.exists() or (records is not None and not records.exists())
 
 
 def is_wrong(row: Row) -> bool:

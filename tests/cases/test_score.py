@@ -143,3 +143,13 @@ def test_a_second_call_only_scores(case: Case, tmp_path: Path) -> None:
     found["autopsies"][0]["first"]["line"] = 1
     (kept / "X01_log.json").write_text(json.dumps(found))
     assert score.main([str(folder), "--reports", str(kept)]) == 0
+
+
+def test_a_kept_report_is_enough_but_for_rules_on_losses(tmp_path: Path) -> None:
+    report, records = tmp_path / "X01.json", tmp_path / "X01.bin"
+    assert score.is_due(report, None)
+    report.write_text("{}")
+    assert not score.is_due(report, None)
+    assert score.is_due(report, records)
+    records.write_bytes(b"")
+    assert not score.is_due(report, records)
