@@ -83,8 +83,8 @@ FORWARD_CASES = [
     (
         "div-zero",
         "aten::div",
-        [note(0.0, 0.0, numel=1, zeros=1), note(0.0, 0.0, numel=1, zeros=1)],
-        nan(numel=1),
+        [note(0.0, 2.0, zeros=1), note(0.0, 0.0, numel=1, zeros=1)],
+        nan(),
     ),
     ("zero-times-inf", "aten::mul", [note(0.0, 1.0, zeros=3)], nan()),
     ("zero-times-inf", "aten::sum", [note(-3.0, 0.0, neginf=2)], note(None, None, neginf=1)),

@@ -191,11 +191,13 @@ def _division(look: Look) -> Iterator[Verdict]:
         if _is_zero(look.first):
             yield Verdict("empty-reduction", 0.84, "a sum of nothing was divided by a count of 0")
     elif has_zero(divisor):
-        counted = divisor.dtype.startswith(("int", "bool", "uint"))
-        if look.gives_nan and len(inputs) > 1 and _is_zero(look.first) and _is_zero(divisor):
+        counted = look.gives_nan and _is_zero(look.first) and _is_zero(divisor)
+        if counted and len(inputs) > 1:
+            # One number by one number: far more often a masked mean than a length.
             reason = f"a sum of nothing was divided by a count of 0: {described(divisor)}"
-            yield Verdict("empty-reduction", 0.95 if counted else 0.85, reason)
-        yield Verdict("div-zero", 0.93, f"divided by an exact 0 in {described(divisor)}")
+            yield Verdict("empty-reduction", 0.95, reason)
+        certainty = 0.8 if counted else 0.93
+        yield Verdict("div-zero", certainty, f"divided by an exact 0 in {described(divisor)}")
         if divisor.dtype == "float16":
             reason = "the divisor is float16, where every epsilon below 6e-8 is 0"
             yield Verdict("eps-underflow", 0.94 if divisor.zeros else 0.6, reason)
