@@ -62,6 +62,7 @@ class RunInfo(msgspec.Struct, frozen=True):
     environ: dict[str, str] = {}  # only CUDA_VISIBLE_DEVICES, for the readings
     exit: ExitInfo | None = None
     last_step: int | None = None
+    parent_pid: int = 0  # of the process that started this one
 
     @property
     def path(self) -> Path:
@@ -116,6 +117,7 @@ def create_run(
         versions=versions or {},
         report=report,
         environ={} if visible is None else {"CUDA_VISIBLE_DEVICES": visible},
+        parent_pid=os.getppid(),
     )
     save(info)
     return info

@@ -16,6 +16,7 @@ from tuimon.feed.chronicle import Chronicle
 from tuimon.feed.registry import ExitInfo, RunInfo
 from tuimon.model.records import CommandState, Goodbye
 from tuimon.model.text import plain
+from tuimon.scribe import offspring
 
 REPORT = "report.json"
 DONE = "report.done"  # empty: written; else one line that says what went wrong
@@ -85,6 +86,8 @@ class Ending:
             commands=self.chronicle.commands,
         )
         document = build_report(run, self.engine)
+        if last_step is None:
+            offspring.join(document, self.info)
         targets = [(self.info.path / REPORT, 0o600)]
         # Every rank has a run and a scribe of its own; the report that was asked for is rank 0's.
         if self.info.report and self.info.ranks[0].rank == 0:

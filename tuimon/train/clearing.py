@@ -28,7 +28,7 @@ class Marks:
     """The gradients of some parameters of one optimizer, from the end of one update to the next.
 
     Attributes:
-        plan: whose parameters these are.
+        plan: whose parameters these are, weak: it holds them.
         params: the followed ones.
         backwards: backward calls since the newest update.
         had: which had a gradient after the newest of them.
@@ -37,7 +37,7 @@ class Marks:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+        self.plan = weakref.ref(plan)
         trained = [param for param in plan.params if param.requires_grad]
         every = max(1, len(trained) // PROBES)
         self.params = [weakref.ref(param) for param in trained[::every][:PROBES]]
@@ -56,7 +56,10 @@ class Marks:
             grad = _grad(reference)
             now = _mark(grad)
             if self._carried[place]:
-                self._carried[place] = now == self._marks[place] and _has_value(grad)
+                still = now == self._marks[place] and _has_value(grad)
+                self._carried[place] = still
+                # What another loss had left there is cleared before its own is added.
+                self.grew[place] = self.grew[place] and still
             elif self.had[place]:
                 is_gone = grad is None or (now != self._marks[place] and not _has_value(grad))
                 gone, kept = gone + is_gone, kept + (not is_gone)
@@ -77,8 +80,12 @@ class Marks:
             self.had[place] = grad is not None
             self._live = self._live or _has_value(grad)
 
-    def at_gate(self) -> str:
-        """What became of the gradients by the time of their update; "" for nothing unusual."""
+    def at_gate(self, *, clipped: bool) -> str:
+        """What became of the gradients by the time of their update; "" for nothing unusual.
+
+        Args:
+            clipped: a clipping has changed them, which may have left nothing of them.
+        """
         if not self.backwards or not self.params:
             return ""
         if any(self.grew):
@@ -89,7 +96,7 @@ class Marks:
         if all(grad is None for grad in grads):
             return "emptied"
         touched = all(_mark(g) != mark for g, mark in zip(grads, self._marks, strict=True) if mark)
-        if self._live and touched and not any(map(_has_value, grads)):
+        if self._live and touched and not clipped and not any(map(_has_value, grads)):
             return "emptied"
         return ""
 
@@ -117,7 +124,7 @@ class Clearing:
     def of(self, track: Track) -> Marks:
         """The marks of a track, made anew where its parameters have changed."""
         marks = self._marks.get(track)
-        if marks is None or marks.plan is not track.plan:
+        if marks is None or marks.plan() is not track.plan:
             marks = self._marks[track] = Marks(track.plan)
         return marks
 

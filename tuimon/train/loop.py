@@ -105,7 +105,8 @@ class Loop:
         if not marks.backwards:
             return
         self._counts["looked"] += 1
-        if found := marks.at_gate():
+        clipped = any(call.touches(track.plan.ids) for call in self._observer.clips.calls)
+        if found := marks.at_gate(clipped=clipped):
             if found == "uncleared":
                 self._name_uncleared(track)
             self._count(found, track)

@@ -61,6 +61,10 @@ def _loss_nodes(roots: Iterable[torch.Tensor]) -> tuple[list[Any], list[LossSeen
             continue
         if depth <= NEAR_ROOT and (shape := _crossed(node)):
             crossed.append(_crossed_seen(node, *shape))
+        elif depth <= NEAR_ROOT and (product := _divergence(node)) is not None:
+            facts = LossFacts("KlDiv", above=_above(product))
+            unknown = TensorSummary("prediction", [], "", why_not="not kept by the graph")
+            crossed.append(LossSeen(facts, unknown))
         waiting.extend((each, depth + 1) for each, _ in node.next_functions if each is not None)
     return found, crossed
 
@@ -79,6 +83,27 @@ def _crossed(node: Any) -> tuple[list[int], list[int]] | None:
     if whole is None or part is None or len(whole) != 2 or whole[0] != whole[1] or whole[0] < 2:
         return None
     return (part, whole) if part in ([whole[0], 1], [whole[0]]) else None
+
+
+def _divergence(node: Any) -> Any:
+    """The product of target and prediction in `target log target - target prediction`."""
+    edges = node.next_functions
+    if not node.name().startswith("SubBackward") or len(edges) != 2 or edges[0][0] is not None:
+        return None
+    product = edges[1][0]
+    if product is None or not product.name().startswith("MulBackward"):
+        return None
+    factors = [each for each, _ in product.next_functions]
+    if len(factors) != 2 or None not in factors or factors == [None, None]:
+        return None
+    return product if factors[0] is not None else _Turned(product)
+
+
+class _Turned:
+    """A node whose second operand comes first."""
+
+    def __init__(self, node: Any) -> None:
+        self.next_functions = tuple(reversed(node.next_functions))
 
 
 def _crossed_seen(node: Any, part: list[int], whole: list[int]) -> LossSeen:

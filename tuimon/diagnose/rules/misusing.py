@@ -15,6 +15,7 @@ from tuimon.model.batches import LossFacts
 from tuimon.model.units import number
 
 LONG = 20  # updates: a look at a loss that is used
+_LOGARITHMS = ("Log", "Add", "Sub")  # LogSoftmax and sums of logarithms
 ABOVE_ZERO = 0.01  # a logarithm of a probability is never above 0, but for rounding
 # What hands numbers on without changing them: between two softmaxes only these may stand.
 _PASSING = (
@@ -32,7 +33,7 @@ class Misuse:
         if run is None or run.updates < LONG:
             return
         for seen in run.loop.feed.losses.values():
-            verdict = next(_judge(seen), None)
+            verdict = next(_judge(seen), None) or _negative(seen, run)
             if verdict is not None:
                 symptom = observed(verdict.reason, evidence)
                 yield from_symptom(verdict.cause, symptom, verdict.confidence, _warned(run))
@@ -58,6 +59,21 @@ def _judge(seen: LossRange) -> Iterator[Verdict]:
     if facts.is_swapped and op.startswith("BinaryCrossEntropy"):
         reason = f"{op} was given the target as its prediction: only its target needs a gradient"
         yield Verdict("loss-api", 0.9, reason)
+
+
+def _negative(seen: LossRange, run: Circumstances) -> Verdict | None:
+    """A divergence that is negative: its prediction is no logarithm."""
+    above = [_plain(name) for name in seen.facts.above[:1]]
+    if seen.facts.op != "KlDiv" or not above or above[0].startswith(_LOGARITHMS):
+        return None
+    level = run.motion.level
+    if level is None or level >= 0:
+        return None
+    reason = (
+        f"the divergence is {number(level)}, which none can be: its prediction comes from "
+        f"{above[0]} and not from a logarithm"
+    )
+    return Verdict("loss-api", 0.95, reason)
 
 
 def _ranges(op: str, seen: LossRange) -> Iterator[Verdict]:
