@@ -24,6 +24,7 @@ MAX_POINTS = 512  # of a history; beyond it every second one is dropped
 MAX_RATIOS = 64
 MAX_RAISES = 16
 MAX_LEAPS = 16
+ROW = 3  # updates in a row that make a peak
 USUAL = 32  # updates whose median a gradient norm is compared with
 MIN_USUAL = 8
 LEAP = 1e3  # times that median
@@ -113,7 +114,7 @@ class Motion:
         scheduled: a scheduler of torch holds the optimizer.
         is_scaled: a GradScaler multiplies the loss.
         first, newest: updates at both ends.
-        rates, losses: over the whole run.
+        rates, losses, norms: over the whole run.
         leaps: gradients far above those before them.
         raises: (step, rate before, rate after) where a rate was raised at once.
         ratios: (step, median ratio of update to weight of matrices and kernels).
@@ -129,7 +130,7 @@ class Motion:
         self.scheduled = self.is_scaled = False
         self.first: list[Moment] = []
         self.newest: deque[Moment] = deque(maxlen=NEWEST)
-        self.rates, self.losses = History(), History()
+        self.rates, self.losses, self.norms = History(), History(), History()
         self.raises: list[tuple[int, float, float]] = []
         self.leaps: list[Leap] = []
         self.ratios: deque[tuple[int, float]] = deque(maxlen=MAX_RATIOS)
@@ -182,8 +183,13 @@ class Motion:
 
     @property
     def peak(self) -> float:
-        """The largest finite loss of the first updates; 0 where none is known."""
-        return max((m.loss for m in self.first if m.loss is not None), default=0.0)
+        """What the loss stayed above for some of the first updates in a row; 0 where unknown.
+
+        One hard batch is no peak; a loss that is not finite is none either.
+        """
+        losses = [m.loss for m in self.first if m.loss is not None]
+        rows = [losses[at : at + ROW] for at in range(len(losses) - ROW + 1)]
+        return max((min(row) for row in rows), default=0.0)
 
     @property
     def early_ratio(self) -> float | None:
@@ -235,6 +241,8 @@ class Motion:
         self.newest.append(moment)
         if moment.loss is not None:
             self.losses.add(record.step, moment.loss)
+        if moment.grad_norm is not None:
+            self.norms.add(record.step, moment.grad_norm)
         if rate is None:
             return
         self.rates.add(record.step, rate)

@@ -129,10 +129,12 @@ STANDS: list[tuple[str, dict[str, object], dict[str, object]]] = [
     ("loss-scaling", {"records": [looks(mean(1 / 256))]},
      {"records": [looks(mean(1 / 256))], "optimizer": "Adam"}),
     ("lr-too-high", {"records": moved(1.5, 0.2)}, {"records": moved(0.05, 0.02)}),
-    ("lr-too-high", {"losses": (2.0, 90.0, 10.0) + (1.2,) * 120, "records": moved(0.1)},
-     {"losses": (2.0, 5.0, 3.0) + (1.2,) * 120, "records": moved(0.1)}),
-    ("lr-too-high", {"losses": (2.0, 2.0, 2.0, 40.0) + (2.3,) * 120},
+    ("lr-too-high", {"losses": (2.0, 90.0, 40.0, 20.0) + (1.2,) * 120, "records": moved(0.1)},
+     {"losses": (2.0, 90.0, 3.0) + (1.2,) * 120, "records": moved(0.1)}),
+    ("lr-too-high", {"losses": (2.0, 2.0, 40.0, 40.0, 40.0) + (2.3,) * 120},
      {"losses": (2.0, 2.1, 2.5) + (2.0,) * 120}),
+    ("lr-too-high", {"losses": (0.2, *(1.0,) * 120), "records": moved(0.4)},
+     {"losses": (0.2, *(1.0,) * 120), "records": moved(0.01)}),
     ("lr-schedule", {"records": moved(1e-7, 1e-7), "initial_lr": 0.1},
      {"records": moved(1e-3, 1e-3), "initial_lr": 0.1}),
 ]  # fmt: skip
@@ -223,10 +225,12 @@ def test_a_rate_below_zero():
 
 
 def test_a_training_that_lost_what_it_had_learned():
-    lost = FALLS[:100] + (1.9,) * 100
-    assert causes(symptom=None, losses=lost) == ["lr-too-high"]
+    lost, steep = FALLS[:100] + (1.9,) * 100, (1.0,) * 100 + (40.0,) * 100
+    assert causes(symptom=None, losses=lost, norms=steep) == ["lr-too-high"]
     rising = tuple(0.01 * 1.03**step for step in range(200))
-    assert causes(symptom=None, losses=lost, rates=rising)[0] == "lr-schedule"
+    assert causes(symptom=None, losses=lost, norms=steep, rates=rising)[0] == "lr-schedule"
     spike = FALLS[:100] + (1.9,) * 10 + FALLS[100:]
-    assert causes(symptom=None, losses=spike) == []
-    assert causes(symptom=None, losses=FALLS[:100] + (0.5,) * 100) == []
+    game = FALLS[:100] + tuple(FALLS[99] * 1.025**step for step in range(100))
+    for alike in (spike, game, FALLS[:100] + (0.5,) * 100):
+        assert causes(symptom=None, losses=alike, norms=steep) == []
+    assert causes(symptom=None, losses=lost) == []

@@ -23,6 +23,10 @@ STOPPED = 0.8  # of the loss at the end of that part: nothing was learned after 
 BLOCK = 8  # points of the history of losses in one median
 LOST = 3.0  # times the best block
 HIGH_AGAIN = 0.3  # of the first loss
+# A game, a curriculum or a growing weight of a loss raises it step by step; a collapse is abrupt,
+# and the gradient shows it.
+ABRUPT = 2  # blocks from low to high
+STEEPER = 10.0  # times the gradient norms before
 
 
 class Schedules:
@@ -36,7 +40,10 @@ class Schedules:
             yield from_symptom("lr-schedule", negative, 0.96, [])
         elif (spent := _spent(run.motion)) is not None:
             yield from_symptom("lr-schedule", spent, 0.88, [])
-        if any(s.kind == "explosion" and s.severity != "info" for s in evidence.symptoms):
+        alone = evidence.facts is None or len(evidence.facts.optimizers) <= 1
+        if not alone or any(
+            s.kind == "explosion" and s.severity != "info" for s in evidence.symptoms
+        ):
             return  # what grew has its own rule
         if (lost := _lost(run.motion)) is not None:
             symptom, step = lost
@@ -78,7 +85,7 @@ def _spent(motion: Motion) -> Symptom | None:
 
 
 def _lost(motion: Motion) -> tuple[Symptom, int] | None:
-    """A loss that was low and has been far above that since; and the step at which it left."""
+    """A loss that was low, left at once and stayed far above; and the step at which it left."""
     losses, start, level = motion.losses.points, motion.start, motion.level
     if start is None or level is None or start <= 0 or min(loss for _, loss in losses) <= 0:
         return None
@@ -92,10 +99,20 @@ def _lost(motion: Motion) -> tuple[Symptom, int] | None:
     low = max(LOST * medians[best], HIGH_AGAIN * start)
     if not later or min(newest) < low or level < low:
         return None
-    left = next(block[0][0] for block, m in zip(blocks[best:], medians[best:], strict=True)
-                if m >= low)  # fmt: skip
+    risen = next(at for at in range(best, len(medians)) if medians[at] >= low)
+    calm = max(at for at in range(best, risen) if medians[at] < low / 2) if risen > best else best
+    if risen - calm > ABRUPT or not _steepened(motion, blocks[calm][-1][0], blocks[risen][-1][0]):
+        return None
+    left = blocks[risen][0][0]
     detail = (
         f"the loss had come down to {number(medians[best])} by step {blocks[best][-1][0]} and is "
         f"at {number(level)} since about step {left}"
     )
     return Symptom("slow-progress", left, 0, "warning", detail), left + BLOCK
+
+
+def _steepened(motion: Motion, since: int, until: int) -> bool:
+    """Whether gradients between two steps were far above those before."""
+    before = [norm for step, norm in motion.norms.points if step <= since]
+    during = [norm for step, norm in motion.norms.points if since <= step <= until]
+    return bool(before and during) and max(during) >= STEEPER * median(before) > 0

@@ -31,6 +31,7 @@ STANDING = 0.95  # of the first losses
 # A step of a third of a weight's length leaves little of what the weight was. Steps in use are a
 # thousandth (Goyal et al. 2017), a tenth while Adam begins.
 OVERTURNED = 0.3
+BOLD = 0.05
 OVERSHOT = 3.0  # times the first loss, reached within the first updates
 # Thrown so far up, a training that has not come down by more is still paying for it. Healthy ones
 # hop to 2.4 times their first loss at most (59 measured).
@@ -89,7 +90,8 @@ def _seen(run: Circumstances) -> Symptom | None:
     start, level = run.motion.start, run.motion.level
     if start is None or level is None or start <= 0:
         return None
-    thrown = run.motion.peak >= THROWN * start
+    ratio = run.motion.early_ratio
+    thrown = run.motion.peak >= THROWN * start and ratio is not None and ratio >= BOLD
     if level < (SLOWED if thrown else STANDING) * start:
         return None
     if any(loss <= 0 for _, loss in run.motion.losses.points):
@@ -173,6 +175,8 @@ def _long(run: Circumstances) -> Iterator[Verdict]:
     motion = run.motion
     ratio, start = motion.early_ratio, motion.start
     overshot = start is not None and start > 0 and motion.peak >= OVERSHOT * start
+    # Where the first batch was an easy one, everything after it looks like a rise.
+    overshot = overshot and (ratio is None or ratio >= BOLD)
     overturned = ratio is not None and ratio >= OVERTURNED
     if not (overshot or overturned):
         return
