@@ -133,12 +133,12 @@ def _logarithm(look: Look) -> Iterator[Verdict]:
 def _by_its_output(look: Look) -> Iterator[Verdict]:
     """Where its operands are gone: what it gave tells what it must have been given."""
     if look.op in _EXPONENTIALS:
-        yield Verdict("exp-overflow", 0.9, f"{look.op} gave an infinity")
+        yield Verdict("exp-overflow", 0.95, f"{look.op} gave an infinity")
     elif look.gives_nan:
         reason = f"{look.op} gave NaN from finite numbers: they lie outside its domain"
-        yield Verdict("domain-error", 0.85, reason)
+        yield Verdict("domain-error", 0.95, reason)
     elif look.op.startswith("log") and look.gives_inf:
-        yield Verdict("log-zero", 0.9, f"{look.op} gave an infinity: it received an exact 0")
+        yield Verdict("log-zero", 0.95, f"{look.op} gave an infinity: it received an exact 0")
     elif look.op == "rsqrt" and look.gives_inf:
         yield Verdict("div-zero", 0.85, "rsqrt gave an infinity: it received an exact 0")
 
