@@ -27,16 +27,18 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """`[run]`: the options of `tuimon run` of the same names.
 
     Attributes:
-        on_non_finite: "continue", "hold", "skip" or "raise".
+        on_non_finite: "continue", "hold", "skip", "rollback" or "raise".
         max_hold: seconds that a hold may last.
         autopsy: "off", "light" or "full".
+        snapshot_every: updates from one copy of the healthy state to the next; 0 for none.
         fail_on: "warning" or "critical".
         report: file of the report.
     """
 
-    on_non_finite: Literal["continue", "hold", "skip", "raise"] | None = None
+    on_non_finite: Literal["continue", "hold", "skip", "rollback", "raise"] | None = None
     max_hold: Annotated[float, msgspec.Meta(gt=0)] | None = None
     autopsy: Literal["off", "light", "full"] | None = None
+    snapshot_every: Annotated[int, msgspec.Meta(ge=0)] | None = None
     fail_on: Literal["warning", "critical"] | None = None
     report: str | None = None
 

@@ -266,9 +266,9 @@ def test_disabled_is_inert(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"policy": "rollback"},
+        {"policy": "roll over"},
         {"guard": "device"},
-        {"snapshot_every": 10},
+        {"snapshot_every": -10},
         {"activations": ["0"]},
         {"check_every": 0},
         {"budget_frac": -0.1},

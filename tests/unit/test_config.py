@@ -55,7 +55,7 @@ def test_the_folder_wins_over_the_person(tmp_path: Path) -> None:
     [
         ("[run]\nmax_hold = 'long'\n", "max_hold"),
         ("[run]\non_nonfinite = 'hold'\n", "on_nonfinite"),
-        ("[run]\non_non_finite = 'rollback'\n", "on_non_finite"),
+        ("[run]\non_non_finite = 'explode'\n", "on_non_finite"),
         ("[attach]\nhz = 0.1\n", "hz"),
         ("[attach]\nglyphs = 'runes'\n", "glyphs"),
         ("[record]\n", "record"),

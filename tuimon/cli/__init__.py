@@ -91,7 +91,8 @@ def cli(ctx: click.Context) -> None:
     "--on-non-finite",
     metavar="WHAT",
     default="continue",
-    help="About an update with gradients that are not finite: continue, hold, skip or raise.",
+    help="About an update with gradients that are not finite: continue, hold, skip, rollback or "
+    "raise.",
 )
 @click.option(
     "--max-hold", metavar="SECONDS", type=float, default=300.0, help="How long a hold may last."
@@ -100,6 +101,12 @@ def cli(ctx: click.Context) -> None:
     "--autopsy",
     metavar="HOW",
     help="off, light (runs no code of the script), or full, which is the default.",
+)
+@click.option(
+    "--snapshot-every",
+    metavar="N",
+    type=click.IntRange(0),
+    help="Keep a copy of the healthy state every N updates, to roll back to.",
 )
 @click.option(
     "--fail-on",
@@ -119,6 +126,7 @@ def run(
     on_non_finite: str,
     max_hold: float,
     autopsy: str | None,
+    snapshot_every: int | None,
     fail_on: str | None,
     is_module: bool,
     script: str,
@@ -136,7 +144,7 @@ def run(
     from tuimon.cli import starting
     from tuimon.train.policy import Policy
 
-    policy = Policy(on_non_finite, max_hold, autopsy)
+    policy = Policy(on_non_finite, max_hold, autopsy, snapshot_every=snapshot_every)
     if problem := policy.problem():
         raise click.UsageError(problem)
     argv = [*(["-m"] if is_module else []), script, *args]

@@ -190,6 +190,18 @@ def skip(run: Target, *, count: int, timeout_s: float, as_json: bool) -> int:
 
 
 @ctl.command()
+@click.option("--lr", "factor", metavar="F", type=float, help="And scale the learning rate by F.")
+@_answer_options
+@click.pass_obj
+def rollback(run: Target, *, factor: float | None, timeout_s: float, as_json: bool) -> int:
+    """Return to the last healthy snapshot; ends a hold."""
+    from tuimon.cli import control
+    from tuimon.model.commands import RollBack
+
+    return control.send(run, RollBack(factor), timeout_s=timeout_s, as_json=as_json)
+
+
+@ctl.command()
 @_answer_options
 @click.pass_obj
 def autopsy(run: Target, *, timeout_s: float, as_json: bool) -> int:

@@ -228,6 +228,24 @@ class ReleaseLr(Command, frozen=True, array_like=True, tag=15):
     """The script's own learning rates again."""
 
 
+class RollBack(Command, frozen=True, array_like=True, tag=16):
+    """Return to the last healthy snapshot; the update that waits is left out. Ends a hold.
+
+    Attributes:
+        lr_factor: the learning rate is scaled by it from then on; None leaves it alone.
+    """
+
+    lr_factor: float | None = None
+
+    def problem(self) -> str:
+        return "" if self.lr_factor is None else ScaleLr(self.lr_factor).problem()
+
+    @property
+    def words(self) -> str:
+        scaled = "" if self.lr_factor is None else f", learning rate × {self.lr_factor:g}"
+        return f"roll back{scaled}"
+
+
 AnyCommand = (
     Pause
     | Resume
@@ -244,6 +262,7 @@ AnyCommand = (
     | ScaleLr
     | SetLr
     | ReleaseLr
+    | RollBack
 )
 
 

@@ -76,6 +76,8 @@ class Hold:
             self._disarm(request)
         elif isinstance(command, commands.SkipUpdate):
             self._skip(request, command.count)
+        elif isinstance(command, commands.RollBack):
+            self._roll_back(request, command.lr_factor)
         elif isinstance(command, commands.RunAutopsy):
             self._observer.examiner.requested = True
             self._gate.applied(request, None, "at this update")
@@ -110,6 +112,19 @@ class Hold:
         if not self.release(request, f"update {step} left out"):
             self._gate.applied(request, None, f"{count} left out from update {step} on")
 
+    def _roll_back(self, request: commands.Request, lr_factor: float | None) -> None:
+        observer, step = self._observer, self._observer.roster.next_step()
+        if reason := observer.snapshots.problem():
+            self._gate.refuse(request, reason)
+            return
+        taken = self.roll_back(request.by or "a command")
+        if lr_factor is not None:
+            observer.rates.scale(lr_factor)
+        self.skips += 1  # the gradients that wait here are those of weights that are gone
+        new = f"the state after update {taken:,}; update {step:,} left out"
+        if not self.release(request, new):
+            self._gate.applied(request, f"update {step - 1:,}", new)
+
     # --- an update --------------------------------------------------------------------------------
 
     def settle(self, track: Track) -> None:
@@ -127,6 +142,8 @@ class Hold:
             waited_s = self._wait(track)
             track.update.waited_s += waited_s
             self._observer.times.cost_s -= waited_s  # waiting was asked for; it is not a cost
+        elif bad and wanted == policy.ROLLBACK:
+            self._go_back(track)
         elif bad and wanted == policy.SKIP:
             self._leave_out(track, "its gradients were not finite")
         elif bad and wanted == policy.RAISE:
@@ -142,6 +159,27 @@ class Hold:
         if newest is not None and newest.step == step and newest.first is not None:
             return sentence(newest)
         return f"step {step:,}: gradients are not finite"
+
+    def _go_back(self, track: Track) -> None:
+        """By the policy: leave this update out, and return to the healthy state if there is one."""
+        snapshots = self._observer.snapshots
+        reason = snapshots.problem()
+        if not reason and snapshots.is_worn:
+            reason = f"it went wrong {snapshots.uses} times after the same snapshot"
+        if reason:
+            self._leave_out(track, f"its gradients were not finite, and {reason}")
+            return
+        self._leave_out(track, "its gradients were not finite")
+        if track.update.left_out:
+            self.roll_back("the policy")
+
+    def roll_back(self, who: str) -> int:
+        """Put the healthy state back; returns the update after which it was taken."""
+        session, step = self._observer.session, self._observer.roster.next_step()
+        taken = self._observer.snapshots.roll_back()
+        text = f"rolled back to the state after update {taken:,}: {step - taken - 1:,} updates lost"
+        session.event("rollback", text, severity="warning", detail=f"by {who}")
+        return taken
 
     def _leave_out(self, track: Track, reason: str) -> None:
         session = self._observer.session

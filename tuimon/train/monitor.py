@@ -59,7 +59,7 @@ class Monitor:
     def under(self, policy: Policy | None) -> Monitor:
         """Follow this policy from now on, if one is given."""
         if self._observer is not None and policy is not None:
-            self._observer.examiner.adopt(policy)
+            self._observer.adopt(policy)
         return self
 
     def log(self, **scalars: Any) -> None:
@@ -189,8 +189,10 @@ def watch(
         scaler, scheduler: seen without being named; accepted for clarity.
         name: of the run, when this call makes it.
         policy: what to do about an update whose gradients are not finite: "continue" (the
-            default), "hold", "skip" or "raise", or a `tuimon.Policy` with more to say.
-        guard, snapshot_every: must be "off" and 0 so far.
+            default), "hold", "skip", "rollback" or "raise", or a `tuimon.Policy` with more to say.
+        guard: must be "off" so far.
+        snapshot_every: updates from one copy of the healthy state to the next, to roll back to; 0
+            takes none.
         budget_frac: share of step time that sampled extras may cost (largest magnitudes,
             update-to-weight ratios, activations, histograms); 0 switches all of them off.
         check_every: measure gradients at every n-th update.
@@ -205,7 +207,7 @@ def watch(
     """
     models, optimizers = _listed(model, nn.Module), _listed(optimizer, Optimizer)
     _check_objects(models, optimizers)
-    rules = None if policy is None else policy_of(policy)
+    rules = None if policy is None and not snapshot_every else policy_of(policy, snapshot_every)
     _check_options(
         budget_frac=budget_frac,
         guard=guard,
@@ -257,7 +259,7 @@ def arm(
         wiring = _wire(session)
         wiring.keep_armed = True
         if policy is not None:
-            wiring.observer.examiner.adopt(policy)
+            wiring.observer.adopt(policy)
         if on_unknown_optimizer is not None:
             wiring.discover_with(on_unknown_optimizer)
     except Exception as error:
@@ -354,8 +356,8 @@ def _check_options(
     """One clear error for what cannot be had, instead of silence."""
     if guard != "off":
         raise ValueError(f"tuimon.watch: guard={guard!r} is not available; only 'off' is")
-    if snapshot_every != 0:
-        raise ValueError("tuimon.watch: snapshots are not available; snapshot_every must be 0")
+    if not isinstance(snapshot_every, int) or snapshot_every < 0:
+        raise ValueError(f"tuimon.watch: snapshot_every={snapshot_every!r} must be an integer ≥ 0")
     if activations not in (None, True, False):
         raise ValueError(f"tuimon.watch: activations={activations!r} must be None, True or False")
     if not isinstance(check_every, int) or check_every < 1:

@@ -27,10 +27,12 @@ from tuimon.train.extras import Extras
 from tuimon.train.gate import Gate
 from tuimon.train.inside import Inside
 from tuimon.train.loop import Loop
+from tuimon.train.policy import Policy
 from tuimon.train.rates import Rates
 from tuimon.train.roster import Roster
 from tuimon.train.scaling import Scaling
 from tuimon.train.session import Session
+from tuimon.train.snapshots import Snapshots
 from tuimon.train.stats import host_number
 from tuimon.train.taps.batch import Batches
 
@@ -64,6 +66,7 @@ class Observer:
         looks = modes.function_modes, modes.dispatch_modes
         self.boundary = Boundary(self._tap_failed, lookers=looks, unseen=modes.unseen)
         self.clipping, self.rates = Clipping(), Rates()
+        self.snapshots = Snapshots(self)
         self.batches = Batches(self)
         self.gate = Gate(self)
         self.controls = Controls(self)
@@ -92,6 +95,7 @@ class Observer:
         self.boundary.start_over()
         self.roster.start_over(session)
         self.clipping, self.rates = Clipping(), Rates()
+        self.snapshots = Snapshots(self)
         self.batches = Batches(self)
         self.gate = Gate(self)
         self.controls = Controls(self)
@@ -105,6 +109,11 @@ class Observer:
         self.examiner.release()
         self.examiner = Examiner(self)
         self.scenes = self.examiner.scenes
+
+    def adopt(self, policy: Policy) -> None:
+        """Follow this policy from now on."""
+        self.examiner.adopt(policy)
+        self.snapshots.every = policy.snapshots
 
     def scale_of(self, track: Track) -> float | None:
         """The loss scale that the gradients of an update carry; None without one."""

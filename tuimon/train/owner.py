@@ -51,6 +51,7 @@ class Owner:
         self._lists = []
         self.late = None
         self._observer.inside.plan = None
+        self._observer.snapshots.release()
 
     def owned(self) -> list[torch.Tensor]:
         """Its parameters in the order of its groups."""

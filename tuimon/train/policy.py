@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 CONTINUE = "continue"
 HOLD = "hold"
@@ -24,6 +24,7 @@ AUTOPSIES = (OFF, LIGHT, FULL)
 
 HOLD_LIMIT_S = 300.0
 AUTOPSY_LIMIT_S = 30.0
+SNAPSHOT_EVERY = 100  # updates that a roll back may cost at most, and a copy is spread over
 TRIALS_LIMIT_S = 20.0
 AUTOPSY_VARIABLE = "TUIMON_AUTOPSY"
 
@@ -47,7 +48,8 @@ class Policy:
     Attributes:
         on_non_finite: about an update whose gradients are not finite: "continue" changes
             nothing; "hold" waits before it for somebody to decide; "skip" leaves it out;
-            "raise" raises `tuimon.NonFinite`. An update that a GradScaler leaves out is its
+            "raise" raises `tuimon.NonFinite`; "rollback" leaves it out and goes back to the last
+            healthy state. An update that a GradScaler leaves out is its
             own business.
         hold_limit_s: after that many seconds a hold ends by itself and the training goes on.
         autopsy: "off"; "light" reads the graph of the loss and runs none of the script's code;
@@ -57,6 +59,8 @@ class Policy:
         trials: after a "full" autopsy the likely causes are tested, on copies: the step is run
             again with one thing changed, a few times.
         trials_limit_s: how long the trials of one step may take.
+        snapshot_every: updates from one copy of the state to the next, to roll back to; 0 takes
+            none. None is 100 where `on_non_finite` is "rollback", else none.
     """
 
     on_non_finite: str = CONTINUE
@@ -65,13 +69,24 @@ class Policy:
     autopsy_limit_s: float = AUTOPSY_LIMIT_S
     trials: bool = True
     trials_limit_s: float = TRIALS_LIMIT_S
+    snapshot_every: int | None = None
+
+    @property
+    def snapshots(self) -> int:
+        """Updates from one snapshot to the next; 0 takes none."""
+        if self.snapshot_every is not None:
+            return self.snapshot_every
+        return SNAPSHOT_EVERY if self.on_non_finite == ROLLBACK else 0
 
     def problem(self) -> str:
         """Why this cannot be had; "" when it can."""
         if self.on_non_finite not in POLICIES:
             return f"policy {self.on_non_finite!r} is unknown; use {_listed(POLICIES)}"
-        if self.on_non_finite == ROLLBACK:
-            return "policy 'rollback' needs snapshots, which this version does not take; use 'hold'"
+        every = self.snapshot_every
+        if every is not None and not (isinstance(every, int) and every >= 0):
+            return f"snapshot_every is {every!r}; give a number of updates, 0 for none"
+        if self.on_non_finite == ROLLBACK and every == 0:
+            return "policy 'rollback' needs snapshots; give snapshot_every a number above 0"
         if self.autopsy is not None and self.autopsy not in AUTOPSIES:
             return f"autopsy {self.autopsy!r} is unknown; use {_listed(AUTOPSIES)}"
         for name, value in (
@@ -95,6 +110,7 @@ class Policy:
                 "autopsy_limit_s",
                 "trials",
                 "trials_limit_s",
+                "snapshot_every",
             )
             if (value := getattr(self, name)) != getattr(usual, name)
         ]
@@ -110,6 +126,7 @@ def from_words(words: Mapping[str, str]) -> Policy:
         float(words.get("autopsy_limit_s", usual.autopsy_limit_s)),
         words.get("trials", "True") == "True",
         float(words.get("trials_limit_s", usual.trials_limit_s)),
+        int(words["snapshot_every"]) if "snapshot_every" in words else None,
     )
 
 
@@ -119,13 +136,15 @@ def autopsy_level(policy: Policy, environ: Mapping[str, str] = os.environ) -> st
     return wanted if wanted in AUTOPSIES else FULL
 
 
-def policy_of(given: str | Policy | None) -> Policy:
+def policy_of(given: str | Policy | None, snapshot_every: int = 0) -> Policy:
     """A policy as `watch` takes it: a word, an object, or nothing.
 
     Raises:
         ValueError: it cannot be had.
     """
     policy = given if isinstance(given, Policy) else Policy(given or CONTINUE)
+    if snapshot_every:
+        policy = replace(policy, snapshot_every=snapshot_every)
     if problem := policy.problem():
         raise ValueError(f"tuimon.watch: {problem}")
     return policy

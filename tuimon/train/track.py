@@ -172,7 +172,17 @@ class Track(Owner):
         updated = update.optimizer_s is not None and not skipped
         observer.extras.after_update(self, self.step, step_s, updated, suspicious)
         observer.loop.after_update(self)
+        if observer.snapshots.every and self.index == 0:
+            observer.snapshots.after_update(self, healthy=updated and self._is_healthy(losses.last))
         self.step += 1
+
+    def _is_healthy(self, loss: float | None) -> bool:
+        """Whether loss, gradients and weights of the update that has just ended were all finite."""
+        measured = self.update.measured
+        known = loss is not None and measured is not None and measured.total is not None
+        return (
+            known and not _is_bad(loss) and not self.update.is_bad and not self._weights.bad_total
+        )
 
     def conclude(self, plan: Plan, measured: Measured | None, *, waited_s: float) -> None:
         """Updates inside a backward have happened: publish them as one, with this one's number.

@@ -17,6 +17,7 @@ from tuimon.model.commands import (
     Pause,
     ReleaseLr,
     Resume,
+    RollBack,
     RunAutopsy,
     ScaleLr,
     SetClip,
@@ -104,6 +105,8 @@ def intent(action: str, scene: Scene, *, dump_folder: str) -> Intent:
             return RunAutopsy()
         case "skip":
             return _skip(scene)
+        case "rollback":
+            return _roll_back(scene)
         case "stop":
             return Question(
                 "stop the training",
@@ -130,6 +133,29 @@ def _skip(scene: Scene) -> Intent:
             ("after", "the training goes on" if held else "the training goes on as before"),
         ),
         lambda _: SkipUpdate(),
+    )
+
+
+def _roll_back(scene: Scene) -> Intent:
+    def answer(typed: str) -> AnyCommand | str:
+        try:
+            factor = float(typed)
+        except ValueError:
+            return f"{typed[:20]!r} is not a number"
+        command = RollBack(None if factor == 1.0 else factor)
+        return command.problem() or command
+
+    return Question(
+        "roll back",
+        (
+            ("to", "the last healthy snapshot: weights, buffers, optimizer state, loss scale"),
+            ("leaves out", "the update that comes next"),
+            ("goes on", "schedule, random numbers and data, as they are now"),
+            ("undo", "none"),
+        ),
+        answer,
+        label="learning rate ×",
+        default="1",
     )
 
 

@@ -170,6 +170,7 @@ class ScalerTap:
 
     def _on_update(self, old: float | None, scaler: Any) -> None:
         self._observer.amp.on_update()
+        self._observer.snapshots.on_new_scale(scaler)
         new = host_scale(scaler)
         if new is None or old is None or new == old:
             return

@@ -106,6 +106,7 @@ class Wiring:
             self._adopts = False
             self.observer.extras.stop()
             self.observer.examiner.release()
+            self.observer.snapshots.release()
             for track in list(self.observer.roster.tracks.values()):
                 track.close()
             self.observer.roster.tracks.clear()
@@ -118,6 +119,7 @@ class Wiring:
         self.observer.switch(off=True)
         self.observer.extras.stop()
         self.observer.examiner.release()
+        self.observer.snapshots.release()
         for track in self.observer.roster.tracks.values():
             track.close()
         self._unhook(alive(self.observer.roster.models))

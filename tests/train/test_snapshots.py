@@ -1,0 +1,180 @@
+"""Going back: the state is the one after the snapshot's update, and what follows is exact."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import itertools
+import math
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import tuimon
+from tests.train.conftest import Feed
+from tuimon.model import commands
+from tuimon.train import monitor as monitors
+from tuimon.train import snapshots
+from tuimon.train.policy import Policy
+
+EVERY, UPDATES, BACK_AT = 5, 24, 18
+KEPT = 15  # the newest multiple of EVERY whose state has proved itself by then
+COMBINATIONS = list(
+    itertools.product((torch.optim.SGD, torch.optim.AdamW), (False, True), (False, True))
+)
+
+
+class Training:
+    """A net with BatchNorm and dropout; batches by number; `bad` of them hold a NaN."""
+
+    def __init__(self, kind: Any, fused: bool = False, amp: bool = False, bad: Any = ()) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential(
+            nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.1), nn.Linear(8, 1)
+        )
+        extra = {"momentum": 0.9} if kind is torch.optim.SGD else {}
+        self.optimizer = kind(self.model.parameters(), lr=0.05, fused=fused, **extra)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8, growth_interval=4, enabled=amp)
+        self.bad = set(bad)
+        self.losses: list[float] = []
+
+    def update(self, number: int, *, instead: Any = None) -> None:
+        """One iteration; with a state to go back to `instead` of making the update."""
+        made = torch.Generator().manual_seed(number)
+        x, y = torch.randn(8, 6, generator=made), torch.randn(8, 1, generator=made)
+        if number in self.bad:
+            y[0] = math.nan
+        self.optimizer.zero_grad()
+        loss = nn.functional.mse_loss(self.model(x), y)
+        self.losses.append(loss.item())
+        self.scaler.scale(loss).backward()
+        if instead is None:
+            self.scaler.step(self.optimizer)
+        else:
+            self.scaler.unscale_(self.optimizer)
+            self.load(instead)
+        self.scaler.update()
+
+    def state(self) -> Any:
+        parts = (self.model, self.optimizer, self.scaler)
+        return copy.deepcopy([part.state_dict() for part in parts])
+
+    def load(self, state: Any) -> None:
+        for part, kept in zip((self.model, self.optimizer, self.scaler), state, strict=True):
+            part.load_state_dict(copy.deepcopy(kept))
+
+    def left(self) -> list[torch.Tensor]:
+        model, optimizer, scaler = self.state()
+        values = [v for entry in optimizer["state"].values() for v in entry.values()]
+        return [torch.as_tensor(v) for v in (*model.values(), *values, *scaler.values())]
+
+
+def same(one: Training, other: Training) -> bool:
+    pairs = zip(one.left(), other.left(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize(("kind", "fused", "amp"), COMBINATIONS)
+def test_what_follows_a_roll_back_equals_a_restart_from_the_snapshot(
+    kind: Any, fused: bool, amp: bool, feed: Feed
+) -> None:
+    bare = Training(kind, fused, amp)
+    kept = None
+    for number in range(UPDATES):
+        bare.update(number, instead=kept if number == BACK_AT else None)
+        if number == KEPT:
+            kept = bare.state()
+    watched = Training(kind, fused, amp)
+    tuimon.watch(watched.model, watched.optimizer, snapshot_every=EVERY)
+    for number in range(UPDATES):
+        if number == BACK_AT:
+            assert feed.ask(commands.RollBack()).state == "accepted"
+        watched.update(number)
+    told = [event.text for event in feed.events if event.kind == "rollback"]
+    assert told == [f"rolled back to the state after update {KEPT}: 2 updates lost"]
+    assert feed.steps[BACK_AT].skipped and feed.steps[BACK_AT].left_out
+    assert same(watched, bare)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_taking_snapshots_changes_nothing(kind: Any, feed: Feed) -> None:
+    bare = Training(kind, amp=True)
+    for number in range(UPDATES):
+        bare.update(number)
+    watched = Training(kind, amp=True)
+    tuimon.watch(watched.model, watched.optimizer, snapshot_every=1)
+    for number in range(UPDATES):
+        watched.update(number)
+    assert same(watched, bare) and watched.losses == bare.losses
+
+
+def test_a_poisoned_state_is_never_healthy_and_the_policy_goes_back(feed: Feed) -> None:
+    training = Training(torch.optim.AdamW, bad=[12])
+    policy = Policy("rollback", snapshot_every=EVERY, autopsy="off")
+    tuimon.watch(training.model, training.optimizer, policy=policy)
+    for number in range(UPDATES):
+        training.update(number)
+    assert all(torch.isfinite(tensor).all() for tensor in training.left())
+    told = [event.text for event in feed.events if event.kind == "rollback"]
+    assert told == ["rolled back to the state after update 10: 1 updates lost"]
+    assert [math.isnan(loss) for loss in training.losses].count(True) == 1
+
+
+def test_weights_that_are_bad_are_not_kept(feed: Feed) -> None:
+    training = Training(torch.optim.SGD, bad=[EVERY])  # the update that a copy follows
+    tuimon.watch(
+        training.model, training.optimizer, snapshot_every=EVERY, policy=Policy(autopsy="off")
+    )
+    for number in range(9):
+        training.update(number)
+    assert not torch.isfinite(training.model[0].weight).all()
+    feed.ask(commands.RollBack(lr_factor=0.5))
+    training.update(9)
+    training.update(10)
+    assert torch.isfinite(training.model[0].weight).all()
+    assert feed.steps[-1].lrs == [0.025]
+
+
+def test_what_goes_wrong_again_and_again_is_left_out_without_going_back(feed: Feed) -> None:
+    training = Training(torch.optim.SGD, bad=range(12, UPDATES))
+    tuimon.watch(training.model, training.optimizer, policy=Policy("rollback", snapshot_every=5))
+    for number in range(UPDATES):
+        training.update(number)
+    kinds = [event.kind for event in feed.events]
+    assert kinds.count("rollback") == snapshots.MAX_USES
+    assert torch.isfinite(training.model[0].weight).all()
+
+
+def test_nothing_to_go_back_to_is_said(feed: Feed) -> None:
+    training = Training(torch.optim.SGD)
+    tuimon.watch(training.model, training.optimizer)
+    training.update(0)
+    refused = feed.ask(commands.RollBack())
+    training.update(1)
+    assert "--snapshot-every" in feed.states(refused.id)[-1].reason
+
+
+def test_no_copy_where_memory_is_short(feed: Feed) -> None:
+    training = Training(torch.optim.SGD)
+    tuimon.watch(training.model, training.optimizer, snapshot_every=2)
+    observer = monitors._wiring.observer
+    observer.snapshots._available = lambda: 1000
+    for number in range(6):
+        training.update(number)
+    assert observer.snapshots.healthy is None
+    assert "memory" in observer.snapshots.problem()
+    assert [event.kind for event in feed.events].count("snapshots") == 1
+
+
+def test_a_training_that_is_given_up_is_not_kept_alive(feed: Feed) -> None:
+    training = Training(torch.optim.AdamW)
+    tuimon.watch(training.model, training.optimizer, snapshot_every=1)
+    for number in range(4):
+        training.update(number)
+    gone = weakref.ref(training.optimizer), weakref.ref(training.model[0].weight)
+    del training
+    gc.collect()
+    assert [reference() for reference in gone] == [None, None]
