@@ -9,6 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import tuimon
+
+PATIENCE = tuimon.Policy(trials_limit_s=100.0)  # a machine may be busy
 BAD = 3  # the step at which it goes wrong
 SAMPLES = 8
 MARK = 2.5  # in the first feature of that sample
@@ -178,7 +181,7 @@ def train(patient: Patient, watch: Callable[..., object], *, first: int = 0) -> 
     torch.manual_seed(0)
     model = patient.model()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    watch(model, optimizer)
+    watch(model, optimizer, policy=PATIENCE)
     for step in range(first, BAD + 1):
         x, y = torch.randn(SAMPLES, 6), torch.randint(0, 4, (SAMPLES,))
         if step == BAD:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from tests.train.autopsy.test_goes_on import Fussy
 from tests.train.conftest import Feed
-from tests.train.trials.patients import GUILTY, MARK, PATIENTS, marked
+from tests.train.trials.patients import GUILTY, MARK, PATIENCE, PATIENTS, marked
 from tests.train.twins import Diary, twins
 from tuimon.model.trials import TrialRecord
 
@@ -33,7 +33,7 @@ def trained(diary: Diary, *, scaled: bool, parts: int, through: bool) -> list[An
     model = Fussy()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     scaler = torch.amp.GradScaler("cpu", enabled=scaled, init_scale=1024.0)
-    diary(model, optimizer)
+    diary(model, optimizer, policy=PATIENCE)
 
     def whole(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return step_loss(model, x, y) * (1 + 1e-3 * random.random())
@@ -77,7 +77,7 @@ def test_a_patient_is_left_as_it_was(feed: Feed, name: str) -> None:
         torch.manual_seed(0)
         model = patient.model()
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-        diary(model, optimizer)
+        diary(model, optimizer, policy=PATIENCE)
         for step in range(STEPS):
             x, y = torch.randn(8, 6), torch.randint(0, 4, (8,))
             if step == BAD:

@@ -16,7 +16,6 @@ from torch import nn
 
 from tuimon.model.autopsy import LEAF, OPERATION, Autopsy
 from tuimon.model.text import plain
-from tuimon.model.trials import TrialRecord
 from tuimon.model.verdict import sentence
 from tuimon.train.autopsy.graph import walk
 from tuimon.train.autopsy.linemap import LineMap
@@ -26,12 +25,12 @@ from tuimon.train.autopsy.names import Names
 from tuimon.train.autopsy.reruns import Closure, Reruns
 from tuimon.train.autopsy.scene import TAP, Scenes
 from tuimon.train.policy import FULL, OFF, Policy, autopsy_level
+from tuimon.train.trials.testing import Testing
 
 if TYPE_CHECKING:
     from tuimon.train.observer import Observer
     from tuimon.train.stats import Measured
     from tuimon.train.track import Track
-    from tuimon.train.trials.trying import Trials
 
 MAX_AUTOPSIES = 3  # published in a run
 MAX_EXAMINED = 6  # with those that showed a known site again
@@ -55,6 +54,7 @@ class Examiner:
         newest: what the newest examination found.
         requested: the next update is examined, bad or not.
         skips: updates in a row that a GradScaler left out.
+        testing: tests the causes of what was found.
     """
 
     def __init__(self, observer: Observer, environ: Mapping[str, str] = os.environ) -> None:
@@ -68,9 +68,10 @@ class Examiner:
         self._observer = observer
         self._environ = environ
         self._reruns = Reruns(observer, self.scenes)
+        self.testing = Testing(observer, self._reruns)
+        self.testing.adopt(self.policy, self.level)
         self._sites: set[tuple[Any, ...]] = set()
         self._published = self._examined = 0
-        self._trials: Trials | None = None
         self._in_row = False  # an incident was examined, and nothing healthy has followed it
         self._state_seen = False
         self._left_bad = False  # by this update: the next one will suffer from it
@@ -88,6 +89,7 @@ class Examiner:
         self.level = autopsy_level(policy, self._environ)
         self.scenes.switch(on=self.level == FULL)
         self.lines.switch(on=self.level != OFF)
+        self.testing.adopt(policy, self.level)
 
     def begin_closure(self, function: Any, args: tuple[Any, ...], kwargs: Any) -> Closure | None:
         """A call of `mon.forward(fn)` begins."""
@@ -192,43 +194,8 @@ class Examiner:
             observer.times.examined_s += took_s
             observer.times.cost_s -= took_s  # whoever has called accounts for all of its own time
         autopsy = self._publish(trigger, fields, took_s)
-        if autopsy is not None and trigger != REQUEST and self.level == FULL and self.policy.trials:
-            self._test(autopsy, kept)
-
-    def _test(self, autopsy: Autopsy, about: Mapping[str, Any]) -> None:
-        """Test the likely causes on copies of what the step began with."""
-        from tuimon.train.trials.trying import Incident, Trials
-
-        observer, closure = self._observer, self._reruns.closure
-        if self._trials is None:
-            self._trials = Trials(self._tell_trial)
-        began_s = time.perf_counter()
-        track = about.get("track")
-        incident = Incident(
-            calls=list(self.scenes.calls),
-            closure=None if closure is None or closure.disturbs else closure,
-            is_loss="losses" in about,
-            loss=about.get("recorded_loss", observer.losses.last),
-            scale=None if track is None else observer.scale_of(track),
-            track=track,
-        )
-        was, observer.off = observer.off, True
-        try:
-            self._trials.test(autopsy, incident, self._roots(), self.policy.trials_limit_s)
-        except Exception as error:  # what the autopsy has found stands
-            text = plain(f"causes were not tested: {type(error).__name__}: {error}", 200)
-            observer.session.event("trial-failed", text, severity="warning")
-        finally:
-            observer.off = was
-            took_s = time.perf_counter() - began_s
-            observer.times.examined_s += took_s
-            observer.times.cost_s -= took_s
-
-    def _tell_trial(self, trial: TrialRecord) -> None:
-        session = self._observer.session
-        session.publish(trial)
-        text = f"{trial.cause} {trial.result}: {trial.change}"
-        session.event("trial", text, detail=trial.detail)
+        if autopsy is not None and trigger != REQUEST:
+            self.testing.after(autopsy, kept)
 
     def _look_at_loss(
         self, began_s: float, losses: Sequence[torch.Tensor], recorded_loss: float | None

@@ -297,7 +297,7 @@ class Follower(Interpreter):
             args, kwargs = tree_map(self._lent, (args, kwargs))
         else:
             return UNKNOWN
-        with self._lending.out(), _as_it_was(call):
+        with self._lending.out(), self._replay.following(), _as_it_was(call):
             output = inner(*args, **kwargs)
         for tensor in flat_tensors(output):
             self._lending.take(tensor)

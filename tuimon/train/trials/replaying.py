@@ -6,6 +6,7 @@ Runs inside `autopsy.sandbox`; gradients go nowhere, and nothing of the replay i
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -15,7 +16,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from tuimon.model.text import plain
-from tuimon.train.autopsy import looks
+from tuimon.train.autopsy import looks, nodes
 from tuimon.train.autopsy.names import Names, flat_tensors
 from tuimon.train.autopsy.rerun import AutocastState, gradients, loss_of
 from tuimon.train.autopsy.reruns import Closure
@@ -25,9 +26,13 @@ from tuimon.train.autopsy.scene import Call
 from tuimon.train.autopsy.sites import Place
 from tuimon.train.autopsy.surroundings import surroundings
 from tuimon.train.layers import unwrap
+from tuimon.train.signals import is_from_handler
 from tuimon.train.trials.changes import Change, Setting
 
 Roots = list[tuple[str, nn.Module]]
+MAX_DEPTH = 8  # nodes between a loss and the sum that it is
+_SUM = 2  # `reduction` of torch's losses
+_PLUMBING = ("Mul", "Div", "Neg", "View", "Squeeze", "Reshape", "ToCopy")
 
 
 @dataclass
@@ -37,11 +42,13 @@ class Outcome:
     Attributes:
         bad: what was not finite: "loss", "output[0]", "gradient of head.weight".
         loss: where the replay has one; without a loss scale.
+        summed: elements that the loss adds up; 0 where it is no sum.
         problem: why it did not come to its end; "" when it did.
     """
 
     bad: list[str] = field(default_factory=list)
     loss: float | None = None
+    summed: int = 0
     problem: str = ""
 
     @property
@@ -178,7 +185,13 @@ class Replay:
         autocast: Sequence[AutocastState] = (),
         inner: contextlib.AbstractContextManager[Any] | None = None,
     ) -> Iterator[None]:
-        """Everything that stands round a forward; `inner` sees what the change lets through."""
+        """Everything that stands round a forward.
+
+        Args:
+            autocast: as it was.
+            inner: sees what the change lets through; it calls the models, so that which of them
+                runs is followed only there.
+        """
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.enable_grad())
@@ -191,11 +204,16 @@ class Replay:
                         cache_enabled=False,
                     )
                 )
-            stack.enter_context(self.names.following(lambda _: False))
-            if inner is not None:
+            if inner is None:
+                stack.enter_context(self.following())
+            else:
                 stack.enter_context(inner)
             stack.enter_context(self._mode)
             yield
+
+    def following(self) -> contextlib.AbstractContextManager[None]:
+        """Know which module runs."""
+        return self.names.following(lambda _: False)
 
     def look(self, what: str, tensors: Sequence[torch.Tensor]) -> None:
         """Note those that are not finite."""
@@ -213,6 +231,7 @@ class Replay:
             return
         with looks.apart():
             self.outcome.loss = float(loss.detach())
+        self.outcome.summed = summed_over(loss)
         self.look("loss", [loss])
         if loss.requires_grad:
             self.backward([loss], [torch.full_like(loss, scale)])
@@ -229,9 +248,9 @@ class Replay:
         wanted = {name: p for name, p in self.names.parameters.items() if p.requires_grad}
         if not pairs or not wanted:
             return
-        nodes = [tensor.grad_fn for tensor, _ in pairs]
-        with self.names.following(lambda _: False), self._mode:
-            found = _enter(lambda: gradients(pairs, [*wanted.values()], nodes))
+        graphs = [tensor.grad_fn for tensor, _ in pairs]
+        with self.following(), self._mode:
+            found = _enter(lambda: gradients(pairs, [*wanted.values()], graphs))
         with looks.apart():
             for name, grad in zip(wanted, found, strict=True):
                 if grad is not None and looks.is_bad(grad):
@@ -257,6 +276,8 @@ def replayed(roots: Roots, change: Change, run: Callable[[Replay], None], **abou
                     run(replay)
                     outcome = replay.outcome
                 except (Exception, SystemExit) as error:
+                    if is_from_handler(error):
+                        raise
                     words = plain(f"{type(error).__name__}: {error}", 200)
                     outcome = Outcome(problem=f"the replay failed: {words}")
     except CannotKeep as reason:
@@ -275,6 +296,23 @@ def given(value: Any, change: Change) -> Any:
         return changed.requires_grad_(each.requires_grad and changed.is_floating_point())
 
     return tree_map(copy, value)
+
+
+def summed_over(loss: torch.Tensor) -> int:
+    """Elements that a loss adds up, where that is the last that was done to them; else 0."""
+    node, depth = loss.grad_fn, 0
+    while node is not None and depth < MAX_DEPTH:
+        name = node.name()
+        if name.startswith("SumBackward"):
+            return math.prod(getattr(node, "_saved_self_sym_sizes", ()) or (0,))
+        if getattr(node, "_saved_reduction", None) == _SUM:
+            saved = nodes.saved(node, "self")
+            return 0 if saved is None else saved.numel()
+        below = [each for each, _ in node.next_functions if each is not None]
+        if not name.startswith(_PLUMBING) or len(below) != 1:
+            return 0
+        node, depth = below[0], depth + 1
+    return 0
 
 
 def no_tensors(value: Any) -> list[Any]:

@@ -94,6 +94,32 @@ class Trials:
             if self.may_run:
                 self._tell(finding, bench.test(finding), clock)
 
+    def test_update(self, incident: Incident, roots: Roots, rank: int, limit_s: float) -> None:
+        """Test what the coming update of a training does whose loss grows."""
+        from tuimon.diagnose.findings import Finding, Where
+        from tuimon.train.trials.overshooting import Step, step_trials
+
+        track = incident.track
+        optimizer = None if track is None else track.optimizer
+        if track is None or optimizer is None or incident.loss is None or not self.may_run:
+            return
+        clock = Clock(limit_s)
+        for stage in stages(incident, roots, clock):
+            before = clock.timed(lambda stage=stage: stage.play(Change()))
+            if before.is_sound and is_like(before, incident.loss):
+                step = Step(optimizer, roots, stage.play, incident.loss, before.summed)
+                for cause, trial in step_trials(step, clock):
+                    finding = Finding(
+                        cause=cause,
+                        severity="warning",
+                        confidence=0.0,
+                        status="consistent",
+                        step=track.step,
+                        where=Where(rank=rank),
+                    )
+                    self._tell(finding, iter([trial]), clock)
+                return
+
     def _tell(self, finding: Finding, trials: Iterator[Trial], clock: Clock) -> None:
         for trial in trials:
             where = finding.where
@@ -132,13 +158,13 @@ class Clock:
         self._now = now
         self._began_s = self._lap_s = now()
         self._until_s = self._began_s + limit_s
-        self._longest_s = 0.0
+        self._newest_s = 0.0
         self._runs = 0
 
     def spent(self, share: float = 1.0) -> bool:
         """Whether one more replay would go beyond a share of the time."""
         limit_s = (self._until_s - self._began_s) * share
-        return self._now() + self._longest_s > self._began_s + limit_s
+        return self._now() + self._newest_s > self._began_s + limit_s
 
     @property
     def left_s(self) -> float:
@@ -150,7 +176,7 @@ class Clock:
         began_s = self._now()
         self._runs += 1
         outcome = play()
-        self._longest_s = max(self._longest_s, self._now() - began_s)
+        self._newest_s = self._now() - began_s
         return outcome
 
     def lap_s(self) -> float:
@@ -180,35 +206,22 @@ class Bench:
 
     def find(self) -> bool:
         """Find a way to replay the step that shows what was wrong with it."""
-        for stage, is_like_step in self._stages():
+        for stage in self._stages():
             change = self._watched or Change()
             outcome = self._clock.timed(lambda stage=stage, change=change: stage.play(change))
-            if outcome.is_bad and is_like_step(outcome):
+            has_loss = not isinstance(stage, ModelStage)
+            if outcome.is_bad and (not has_loss or is_like(outcome, self._incident.loss)):
                 self._stage = stage
                 return True
         return False
 
-    def _stages(self) -> Iterator[tuple[Stage, Callable[[Outcome], bool]]]:
-        incident, clock = self._incident, self._clock
-        if incident.closure is not None:
-            yield ClosureStage(incident.closure, self._roots, incident.scale), _anything
-            return
-        for start in starts():
-            if clock.spent(FRAMES_SHARE):
-                break
-            stage = FrameStage(
-                start, incident.calls, self._roots, scale=incident.scale, expired=clock.spent
-            )
-            yield stage, self._is_like_step
-            if self._stage is None and 0 < stage.unused < len(incident.calls):
-                yield stage.later(), self._is_like_step
-        for call in reversed(incident.calls):
+    def _stages(self) -> Iterator[Stage]:
+        incident = self._incident
+        yield from stages(incident, self._roots, self._clock)
+        for call in reversed(incident.calls if incident.closure is None else ()):
             model = ModelStage(call, self._roots, backward=not incident.is_loss)
-            if model.is_possible and not clock.spent():
-                yield model, _anything
-
-    def _is_like_step(self, outcome: Outcome) -> bool:
-        return is_like(outcome, self._incident.loss)
+            if model.is_possible and not self._clock.spent():
+                yield model
 
     def test(self, finding: Finding) -> Iterator[Trial]:
         """The trials of one cause: until one confirms it, and which sample is guilty of it."""
@@ -282,8 +295,18 @@ class Bench:
         return self._clock.timed(lambda: stage.play(change))
 
 
-def _anything(outcome: Outcome) -> bool:
-    return True
+def stages(incident: Incident, roots: Roots, clock: Clock) -> Iterator[Stage]:
+    """Ways to compute the loss of a step again, the surest first."""
+    if incident.closure is not None:
+        yield ClosureStage(incident.closure, roots, incident.scale)
+        return
+    for start in starts():
+        if clock.spent(FRAMES_SHARE):
+            return
+        stage = FrameStage(start, incident.calls, roots, scale=incident.scale, expired=clock.spent)
+        yield stage
+        if 0 < stage.unused < len(incident.calls):
+            yield stage.later()
 
 
 def _listed(samples: Sequence[int]) -> str:
