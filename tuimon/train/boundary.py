@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from tuimon.model.text import plain
 from tuimon.train.policy import NonFinite
+from tuimon.train.signals import is_from_handler
 
 MAX_FAILURES = 3  # of one tap before it is taken out of service
 
@@ -35,8 +36,8 @@ class Boundary:
     """Runs hook bodies so that none of their exceptions reaches the training.
 
     Counts failures by tap, says each cause once, and disarms a tap after `MAX_FAILURES`.
-    `Stop` and `NonFinite` pass, which the user asked for, and so do KeyboardInterrupt and the other
-    exceptions that are not ours to keep.
+    `Stop` and `NonFinite` pass, which the user asked for, and so do KeyboardInterrupt, the other
+    exceptions that are not ours to keep, and what a signal handler of the script's raises.
     Written by the training thread only; `inert` is also set in a forked child.
 
     Args:
@@ -83,6 +84,8 @@ class Boundary:
             except NonFinite:
                 raise
             except Exception as error:
+                if is_from_handler(error):
+                    raise
                 self.failed(tap, error)
                 return None
 
@@ -101,6 +104,8 @@ class Boundary:
             except NonFinite:
                 raise
             except Exception as error:
+                if is_from_handler(error):
+                    raise
                 self.failed(tap, error)
                 return None
 

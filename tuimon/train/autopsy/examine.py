@@ -25,6 +25,7 @@ from tuimon.train.autopsy.names import Names
 from tuimon.train.autopsy.reruns import Closure, Reruns
 from tuimon.train.autopsy.scene import TAP, Scenes
 from tuimon.train.policy import FULL, OFF, Policy, autopsy_level
+from tuimon.train.signals import is_from_handler
 from tuimon.train.trials.testing import Testing
 
 if TYPE_CHECKING:
@@ -279,6 +280,8 @@ def _tried(engine: str, look: Callable[[], list[Part]]) -> list[Part]:
     try:
         return look()
     except Exception as error:
+        if is_from_handler(error):
+            raise
         text = plain(f"an engine failed: {type(error).__name__}: {error}", 200)
         return [Part(engine, notes=[text])]
 

@@ -19,10 +19,13 @@ from tuimon.train.autopsy import looks
 from tuimon.train.autopsy.examination import Examination
 from tuimon.train.autopsy.names import Named, Names
 from tuimon.train.autopsy.origins import Origins
+from tuimon.train.autopsy.restore import CannotKeep
+from tuimon.train.autopsy.sandbox import sandbox
 from tuimon.train.autopsy.sites import Place
 from tuimon.train.autopsy.slicing import Target, conclude
 from tuimon.train.autopsy.surroundings import surroundings
 from tuimon.train.autopsy.tracer import Limits, Stopped, Tracer
+from tuimon.train.signals import is_from_handler
 
 _HOOKS = (
     "_optimizer_step_pre_hooks",
@@ -67,20 +70,22 @@ def trace_optimizer(
     found = Examination("", reached="optimizer")
     limits = limits or Limits()
     began_s = limits.clock()
-    double = None
     try:
-        with looks.apart():
-            double = _Double(optimizer, names, before or {}, only)
-            if alter is not None:
-                alter(double.optimizer)
-        found.notes += double.notes
-        _trace(double, found, called_from, limits)
+        with sandbox([], also=[type(optimizer)], makes_updates=True):
+            with looks.apart():
+                double = _Double(optimizer, names, before or {}, only)
+                if alter is not None:
+                    alter(double.optimizer)
+            found.notes += double.notes
+            _trace(double, found, called_from, limits)
     except Stopped as stopped:
         found.stopped = True
         found.notes.append(str(stopped))
-    except CannotCopy as reason:
+    except (CannotCopy, CannotKeep) as reason:
         found.notes.append(f"the optimizer was not run again: {reason}")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        if is_from_handler(error):
+            raise
         found.verdict = UNKNOWN
         text = plain(f"{type(error).__name__}: {error}", 200)
         found.notes.append(f"the optimizer's step failed when it was run again: {text}")

@@ -22,6 +22,7 @@ from tuimon.train.autopsy.answers import cut
 from tuimon.train.autopsy.examination import Examination
 from tuimon.train.autopsy.names import Named, Names, Roots, flat_tensors, named_arguments
 from tuimon.train.autopsy.origins import Origins
+from tuimon.train.autopsy.putback import CannotKeep
 from tuimon.train.autopsy.sites import Place
 from tuimon.train.autopsy.slicing import Target, Verdict, conclude
 from tuimon.train.autopsy.surroundings import surroundings
@@ -199,7 +200,10 @@ class _Run:
         except _Unlike as unlike:
             found.verdict = NOT_REPRODUCED
             found.notes.append(f"the re-run is not like the step: {unlike}")
-        except Exception as error:
+        except CannotKeep as reason:
+            found.verdict = UNKNOWN
+            found.notes.append(f"the re-run was given up in its {found.reached}: {reason}")
+        except (Exception, SystemExit) as error:  # it would have ended there, the script has not
             found.verdict = UNKNOWN
             text = plain(f"{type(error).__name__}: {error}", 200)
             found.notes.append(f"the re-run failed in its {found.reached}: {text}")
@@ -361,10 +365,11 @@ def gradients(
     """
     tensors, grads = tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
     run = torch.autograd.Variable._execution_engine.run_backward
+    # The graph is not given up: parts of it may belong to the script, and it ends with its tensors.
     if upstream.has_node(nodes, _REENTRANT):
-        run(tensors, grads, False, False, (), allow_unreachable=True, accumulate_grad=True)
+        run(tensors, grads, True, False, (), allow_unreachable=True, accumulate_grad=True)
         return [param.grad for param in params]
     given: Sequence[torch.Tensor | None] = run(
-        tensors, grads, False, False, tuple(params), allow_unreachable=True, accumulate_grad=False
+        tensors, grads, True, False, tuple(params), allow_unreachable=True, accumulate_grad=False
     )
     return given

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from tuimon.model.autopsy import LEAF, OPERATION
 from tuimon.train.autopsy import looks, streams
@@ -210,7 +210,12 @@ class Reruns:
         root = unwrap(module)
         notes = [MODIFIED] if call.was_modified else []
         try:
-            with sandbox([root], random_states=call.random, registered=call.generators) as kept:
+            with sandbox(
+                [root],
+                random_states=call.random,
+                registered=call.generators,
+                also=_no_tensors((call.args, call.kwargs)),
+            ) as kept:
                 args, kwargs = _copied((call.args, call.kwargs))
                 about: Mapping[str, Any] = {
                     "roots": self._observer.roster.roots(),
@@ -247,7 +252,7 @@ class Reruns:
                 [root for _, root in roots],
                 random_states=closure.random,
                 registered=closure.generators,
-                also=[closure.function],
+                also=[closure.function, *_no_tensors((closure.args, closure.kwargs))],
             ) as kept:
                 args, kwargs = _copied((closure.args, closure.kwargs))
                 found = rerun_closure(
@@ -261,10 +266,10 @@ class Reruns:
                 )
                 fields["rerun_loss"] = found.loss
                 part = part_of(CLOSURE, found)
-                part.notes = [*part.notes, *kept.notes]
-                return part
         except CannotKeep as reason:
             return Part(CLOSURE, notes=[f"the batch was not run again: {reason}"])
+        part.notes = [*part.notes, *kept.notes]
+        return part
 
 
 def _accuses(part: Part) -> bool:
@@ -282,6 +287,11 @@ def _limits_until(until_s: float) -> Limits:
 def _copied(value: Any) -> Any:
     """The same batch in other tensors, cut from every graph."""
     return tree_map(_copy, value)
+
+
+def _no_tensors(value: Any) -> list[Any]:
+    """What a batch holds beside tensors, which a second run is given as it is."""
+    return [leaf for leaf in tree_leaves(value) if not isinstance(leaf, torch.Tensor)]
 
 
 def _copy(value: Any) -> Any:

@@ -9,29 +9,33 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
-import random
+import io
 import sys
+import threading
 import types
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 from torch import nn
 from torch.nn.modules import module as _torch_module
 
-from tuimon.train.autopsy import streams
+from tuimon.train.autopsy import foreign, putback, streams
+from tuimon.train.autopsy.mentions import forward_of, mentioned
+from tuimon.train.autopsy.namespaces import Namespaces
+from tuimon.train.autopsy.nowhere import NOWHERE
+from tuimon.train.autopsy.putback import CannotKeep
+from tuimon.train.autopsy.stand_ins import PLAIN_TENSORS, TENSORS_LEFT, StandIns
+
+__all__ = ["TENSORS_LEFT", "CannotKeep", "Kept"]
 
 MAX_PLACES = 200_000  # visited for one re-run, about 0.2 s
-MAX_BYTES = 1 << 28  # of tensors and arrays that are no parameters and no buffers
 
-TENSORS_LEFT = "not every tensor that the modules reach was looked after"
 GLOBALS_LEFT = "not every global variable of the script was looked after"
+CACHE_GREW = "a cache of a function of the script's was added to"
 
-_SCALARS = frozenset(
-    (int, float, bool, str, bytes, complex, type(None), type, range, slice, type(Ellipsis))
-)
 _GLOBAL_HOOKS = [
     value
     for name, value in vars(_torch_module).items()
@@ -39,16 +43,11 @@ _GLOBAL_HOOKS = [
 ]
 
 
-class CannotKeep(Exception):
-    """Something that a re-run may change could not be put back, so nothing is run."""
-
-
 class Kept:
     """What modules could change, as it is now; `put_back` may be called again after an error.
 
     Attributes:
         generators: random streams of their own that were met on the way.
-        notes: what could not be looked after, in sentences for a person.
     """
 
     def __init__(self, roots: Iterable[nn.Module], also: Iterable[Any] = ()) -> None:
@@ -58,46 +57,51 @@ class Kept:
             CannotKeep: it is too much, or of a kind that cannot be put back.
         """
         self.generators: list[Any] = []
-        self.notes: list[str] = []
+        self._stand_ins = StandIns()
         self._seen: dict[int, Any] = {}  # holds what was met, so that ids stay theirs
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[putback.Undo] = []
         self._containers: list[dict[Any, Any] | list[Any]] = []
+        self._single: list[tuple[Any, Callable[[Any], None]]] = []  # (content, puts another there)
+        self._caches: list[tuple[Any, int]] = []
         self._places = 0
-        self._bytes = 0
-        self._own: dict[int, torch.Tensor] = {}
+        self._names = Namespaces(self._visit_all, self._undo)
+        self._forwards: set[type] = set()
         listed = [module for root in roots for module in root.modules()]
-        for module in listed:
-            for tensor in (*module._parameters.values(), *module._buffers.values()):
-                if tensor is not None:
-                    self._own[id(tensor)] = tensor
-        self._stand_ins: dict[int, Any] = {}
-        self._is_strict = True  # what modules hold themselves must be put back, or nothing is run
-        self._visit_all([*listed, *also, *_GLOBAL_HOOKS])
+        hung = [each for module in listed for each in self._stand_ins.adopt(module)]
+        self._is_strict = True  # what a forward uses must be put back, or nothing is run
+        self._visit_all([*listed, *hung, *also, *_GLOBAL_HOOKS])
         self._is_strict = False
-        for kind in dict.fromkeys(map(type, listed)):
-            self._visit_class(kind)
-        self._visit_globals({kind.__module__ for kind in map(type, listed)})
+        self._names.visit(dict.fromkeys(map(type, listed)))
+        self._containers += self._names.globals
+        if not self._names.all_seen:
+            self._stand_ins.note(GLOBALS_LEFT)
 
-    # --- stand-ins --------------------------------------------------------------------------------
+    @property
+    def notes(self) -> list[str]:
+        """What could not be looked after, in sentences for a person."""
+        return self._stand_ins.notes
 
     @property
     def own_bytes(self) -> int:
         """Size of all parameters and buffers."""
-        return sum(each.numel() * each.element_size() for each in self._own.values())
+        return sum(map(putback.bytes_of, self._stand_ins.own.values()))
 
     def put_stand_ins(self) -> None:
         """Exchange every parameter and buffer for a copy of itself, wherever modules hold it."""
-        for key, tensor in self._own.items():
-            self._stand_ins[key] = _stand_in(tensor)
+        self._stand_ins.make()
+        other_of = self._stand_ins.other
         for container in self._containers:
             if isinstance(container, dict):
-                for name, value in container.items():
-                    if (other := self._stand_ins.get(id(value))) is not None:
+                for name, value in list(dict.items(container)):
+                    if (other := other_of(value)) is not value:
                         dict.__setitem__(container, name, other)
             else:
-                for index, value in enumerate(container):
-                    if (other := self._stand_ins.get(id(value))) is not None:
+                for index, value in enumerate(list.__iter__(container)):
+                    if (other := other_of(value)) is not value:
                         list.__setitem__(container, index, other)
+        for content, put in self._single:
+            if (other := other_of(content)) is not content:
+                put(other)
 
     def put_back(self) -> None:
         """Make everything what it was. Safe to call again."""
@@ -107,6 +111,9 @@ class Kept:
                 undo()
             except Exception as error:  # the rest must be put back all the same
                 failed = failed or error
+        for cache, misses in self._caches:
+            if cache.cache_info().misses != misses:
+                self._stand_ins.note(CACHE_GREW)
         if failed is not None:
             raise failed
 
@@ -118,7 +125,7 @@ class Kept:
         while waiting:
             value = waiting.pop()
             kind = type(value)
-            if kind in _SCALARS or id(value) in self._seen or id(value) in self._own:
+            if kind in foreign.SCALARS or id(value) in self._seen:
                 continue
             self._seen[id(value)] = value
             self._places += 1
@@ -128,75 +135,92 @@ class Kept:
 
     def _keep(self, value: Any, kind: type) -> Iterable[Any]:
         """Note how one object is put back; what is to be visited from there."""
+        if kind in foreign.BARE:  # first, and without further questions: there may be many
+            return self._keep_container(value, kind) or ()
+        if self._is_strict and (reason := foreign.cannot_go_back(kind)):
+            raise CannotKeep(reason)
         if issubclass(kind, torch.Tensor):
-            self._keep_tensor(value)
-        elif issubclass(kind, dict):
-            return self._keep_dict(value)
-        elif issubclass(kind, list):
-            return self._keep_list(value)
-        elif issubclass(kind, deque | set | bytearray):
-            return self._keep_collection(value)
-        elif issubclass(kind, tuple | frozenset):
-            return list(value)
-        elif streams.is_generator(value):
-            if not isinstance(value, random.SystemRandom):
+            return self._stand_ins.keep(value, self._undo.append, strict=self._is_strict)
+        if (found := self._keep_container(value, kind)) is not None:
+            return [*found, *self._keep_object(value, kind)]
+        if streams.is_generator(value):
+            if not foreign.is_drawn_by_nobody(value):
                 self.generators.append(value)
-        elif kind.__module__ == "numpy" and kind.__name__ == "ndarray":
-            self._keep_array(value)
-        elif issubclass(kind, types.FunctionType):
-            return self._keep_function(value)
-        elif issubclass(kind, types.MethodType):
-            return (value.__func__, value.__self__)
-        elif issubclass(kind, functools.partial):
-            return (value.func, value.args, value.keywords)
-        elif kind is itertools.count:
-            self._stand_ins[id(value)] = _same_count(value)
-        elif issubclass(kind, Iterator) and kind.__module__ in ("builtins", "itertools"):
-            if self._is_strict:
-                raise CannotKeep(f"a {kind.__name__} would be advanced by a re-run")
-        elif not (_is_foreign(kind) or issubclass(kind, _OF_THE_LOOP)):
+            return ()
+        if (found := self._keep_callable(value, kind)) is not None:
+            return found
+        if (held := putback.memory(value, kind)) is not None:
+            self._stand_ins.pay(held[1])
+            self._undo.append(held[0])
+            return ()
+        return self._keep_other(value, kind)
+
+    def _keep_other(self, value: Any, kind: type) -> Iterable[Any]:
+        if issubclass(kind, type):
+            self._names.meet_class(value)
+        elif issubclass(kind, threading.local):
+            return (value.__dict__,)
+        elif issubclass(kind, WeakKeyDictionary | WeakValueDictionary):
+            return (value.data,)
+        elif kind.__module__ == "multiprocessing.sharedctypes" and hasattr(value, "_obj"):
+            return (value._obj,)
+        elif issubclass(kind, io.IOBase):
+            self._keep_file(value)
+        elif foreign.is_of_the_loop(kind):
+            self._keep_outside(value)
+        elif self._stand_ins.exchange(value, kind) or foreign.is_foreign(kind):
+            return ()
+        elif self._is_strict or not foreign.comes_installed(kind):
             return self._keep_object(value, kind)
-        return ()
+        return ()  # no forward names it, and it is a library's
 
-    def _keep_dict(self, value: dict[Any, Any]) -> Iterable[Any]:
-        base = OrderedDict if isinstance(value, OrderedDict) else dict
-        items = list(base.items(value))
-        self._containers.append(value)
+    def _keep_container(self, value: Any, kind: type) -> Iterable[Any] | None:
+        """What a container holds, as far as it is not exchanged; None for anything else."""
+        if issubclass(kind, dict | list):
+            self._containers.append(value)
+            is_dict = issubclass(kind, dict)
+            self._undo.append((putback.dictionary if is_dict else putback.sequence)(value))
+            found = list(dict.values(value) if is_dict else list.__iter__(value))
+            self._cut(found)
+            return [each for each in found if not self._stand_ins.has(each)]
+        if issubclass(kind, tuple):
+            found = list(tuple.__iter__(value))
+            self._cut(found)
+            return found
+        if issubclass(kind, deque | set):
+            self._undo.append(
+                (putback.members if issubclass(kind, set) else putback.sequence)(value)
+            )
+            return list(value)
+        if issubclass(kind, frozenset):
+            return list(value)
+        if (numpy := sys.modules.get("numpy")) is not None and issubclass(kind, numpy.ndarray):
+            return self._keep_array(value)
+        return None
 
-        def undo() -> None:
-            now = list(base.items(value))
-            if len(now) != len(items) or any(
-                a is not c or b is not d for (a, b), (c, d) in zip(now, items, strict=True)
-            ):
-                base.clear(value)
-                base.update(value, items)
+    def _cut(self, found: list[Any]) -> None:
+        for each in found:
+            if type(each) in PLAIN_TENSORS:
+                self._stand_ins.cut(each)
 
-        self._undo.append(undo)
-        return [item for _, item in items]
+    def _keep_array(self, value: Any) -> Iterable[Any]:
+        if not value.flags.writeable:
+            return ()
+        self._stand_ins.pay(value.nbytes)
+        self._undo.append(putback.numpy_array(value))
+        return list(value.flat) if value.dtype.hasobject else ()
 
-    def _keep_list(self, value: list[Any]) -> Iterable[Any]:
-        items = list(list.__iter__(value))
-        self._containers.append(value)
-
-        def undo() -> None:
-            now = list(list.__iter__(value))
-            if len(now) != len(items) or any(a is not b for a, b in zip(now, items, strict=True)):
-                list.__setitem__(value, slice(None), items)
-
-        self._undo.append(undo)
-        return items
-
-    def _keep_collection(self, value: Any) -> Iterable[Any]:
-        base: Any = next(kind for kind in (deque, set, bytearray) if isinstance(value, kind))
-        items = base(value, value.maxlen) if base is deque else base(value)
-
-        def undo() -> None:
-            if base(value) != base(items) or base is not bytearray:
-                base.clear(value)
-                (base.update if base is set else base.extend)(value, items)
-
-        self._undo.append(undo)
-        return () if base is bytearray else list(items)
+    def _keep_callable(self, value: Any, kind: type) -> Iterable[Any] | None:
+        if issubclass(kind, types.FunctionType):
+            return self._keep_function(value)
+        if issubclass(kind, types.MethodType):
+            return (value.__func__, value.__self__)
+        if issubclass(kind, functools.partial):
+            return (value.func, value.args, value.keywords)
+        if foreign.is_cache(kind):
+            self._caches.append((value, value.cache_info().misses))
+            return (value.__wrapped__,)
+        return None
 
     def _keep_function(self, value: types.FunctionType) -> Iterable[Any]:
         found: list[Any] = [value.__defaults__, value.__kwdefaults__, value.__dict__]
@@ -204,197 +228,55 @@ class Kept:
             try:
                 content = cell.cell_contents
             except ValueError:  # not filled yet
+                self._undo.append(functools.partial(putback.empty, cell))
                 continue
-            self._undo.append(functools.partial(setattr, cell, "cell_contents", content))
+            self._keep_single(content, functools.partial(putback.fill, cell))
             found.append(content)
+        if not foreign.is_installed(value.__globals__):
+            self._names.meet_globals(value.__globals__)
+            if self._is_strict:
+                found.extend(mentioned(value))
         return found
 
     def _keep_object(self, value: Any, kind: type) -> Iterable[Any]:
         found: list[Any] = []
+        if issubclass(kind, nn.Module):
+            if self._is_strict:
+                found += self._stand_ins.adopt(value)
+                if kind not in self._forwards:
+                    self._forwards.add(kind)
+                    found += forward_of(kind)
+            if foreign.is_wrapper(kind):
+                return found + [vars(value)[f"_{each}"] for each in _OF_MODULES]
+        self._names.meet_class(kind)
         with contextlib.suppress(AttributeError):
             found.append(object.__getattribute__(value, "__dict__"))
-        for slot in _slots(kind):
+        for slot in foreign.slots(kind):
             try:
                 content = slot.__get__(value, kind)
             except AttributeError:
+                self._undo.append(functools.partial(putback.empty_slot, slot, value))
                 continue
-            self._undo.append(functools.partial(_put_slot, slot, value, content))
+            self._keep_single(content, functools.partial(putback.fill_slot, slot, value))
             found.append(content)
         return found
 
-    def _visit_class(self, kind: type) -> None:
-        """Class attributes of the user's modules: a counter may live there."""
-        for base in kind.__mro__:
-            if _is_foreign(base) or base.__module__.partition(".")[0] == "torch":
-                continue
-            for name, value in list(vars(base).items()):
-                if not name.startswith("__"):
-                    self._undo.append(functools.partial(_put_attribute, base, name, value))
-                function = (
-                    value.__func__ if isinstance(value, staticmethod | classmethod) else value
-                )
-                if type(function) not in _SCALARS and not isinstance(function, property):
-                    self._visit_all([function])
+    def _keep_single(self, content: Any, put: Callable[[Any], None]) -> None:
+        self._single.append((content, put))
+        self._undo.append(functools.partial(put, content))
 
-    def _visit_globals(self, names: set[str]) -> None:
-        """Globals of the modules that the classes come from, as far as the bounds allow."""
-        for name in names:
-            source = sys.modules.get(name)
-            if source is None or _is_installed(source):
-                continue
-            values = vars(source)
-            saved = dict(values)
-            self._undo.append(functools.partial(_put_globals, values, saved))
-            for each in saved.values():
-                if issubclass(type(each), types.ModuleType | torch.optim.Optimizer | nn.Module):
-                    continue
-                try:
-                    self._visit_all([each])
-                except CannotKeep:
-                    self._note(GLOBALS_LEFT)
-                    return
-                except Exception:  # it cannot be asked; the others can
-                    self._note(GLOBALS_LEFT)
+    def _keep_outside(self, value: Any) -> None:
+        """Of what belongs to the loop only its own attributes, and the options of an optimizer."""
+        own = [vars(value)]
+        if isinstance(value, torch.optim.Optimizer):
+            own += value.param_groups
+        self._undo.extend(map(putback.dictionary, own))
 
-    # --- tensors and arrays -----------------------------------------------------------------------
-
-    def _keep_tensor(self, value: torch.Tensor) -> None:
-        if type(value) not in (torch.Tensor, nn.Parameter):
-            return
-        try:
-            if not _is_writable(value):
-                return
-            self._pay(value.numel() * value.element_size())
-            version, content = value._version, value.detach().clone()
-        except CannotKeep:
-            raise
-        except Exception:  # some only look plain: without memory, or from inside a transform
-            self._note(TENSORS_LEFT)
-            return
-        self._undo.append(functools.partial(_put_tensor, value, content, version))
-
-    def _keep_array(self, value: Any) -> None:
-        if value.dtype.hasobject or not value.flags.writeable:
-            return
-        self._pay(value.nbytes)
-        content = value.copy()
-
-        def undo() -> None:
-            value[...] = content
-
-        self._undo.append(undo)
-
-    def _note(self, text: str) -> None:
-        if text not in self.notes:
-            self.notes.append(text)
-
-    def _pay(self, size: int) -> None:
-        self._bytes += size
-        if self._bytes > MAX_BYTES:
-            raise CannotKeep("its modules hold more tensors than can be copied for a re-run")
+    def _keep_file(self, value: io.IOBase) -> None:
+        if any(value is each for each in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)):
+            self._stand_ins.put(value, NOWHERE)
+        elif self._is_strict and (undo := putback.file(value)) is not None:
+            self._undo.append(undo)
 
 
-def _stand_in(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy that takes the place of a parameter or buffer.
-
-    Raises:
-        CannotKeep: of a kind whose copies would not behave alike.
-    """
-    if type(tensor) not in (torch.Tensor, nn.Parameter, nn.Buffer):
-        raise CannotKeep(f"it holds a {type(tensor).__name__}, which cannot be exchanged")
-    if tensor.layout is torch.strided and tensor.device.type != "meta" and _is_emptied(tensor):
-        raise CannotKeep("the memory of a parameter or buffer was given up")
-    copy = tensor.detach().clone()
-    if isinstance(tensor, nn.Parameter) and type(tensor) is nn.Parameter:
-        copy = nn.Parameter(copy, requires_grad=tensor.requires_grad)
-    else:
-        copy.requires_grad_(tensor.requires_grad)
-    with contextlib.suppress(AttributeError):
-        copy.__dict__.update(tensor.__dict__)
-    return copy
-
-
-def _same_count(value: Any) -> Any:
-    """A counter that stands where `value` stands, which is not advanced by looking at it."""
-    words = repr(value).removeprefix("count(").removesuffix(")").split(",")
-    try:
-        return itertools.count(*map(int, words))
-    except ValueError:
-        raise CannotKeep("an itertools.count would be advanced by a re-run") from None
-
-
-def _is_writable(tensor: torch.Tensor) -> bool:
-    """Whether its elements lie in memory and can be written as a whole."""
-    if tensor.layout is not torch.strided or tensor.device.type == "meta" or tensor.is_inference():
-        return False
-    # A nested one has no shape to ask for.
-    return not _is_emptied(tensor) and (tensor.is_nested or not _overlaps(tensor))
-
-
-def _is_emptied(tensor: torch.Tensor) -> bool:
-    """Whether its memory was given up: torch would read there all the same, and crash."""
-    return tensor.numel() > 0 and tensor.data_ptr() == 0
-
-
-def _overlaps(tensor: torch.Tensor) -> bool:
-    """Whether two of its elements share their place, so that it cannot be written as a whole."""
-    pairs = zip(tensor.shape, tensor.stride(), strict=True)
-    return any(stride == 0 and size > 1 for size, stride in pairs)
-
-
-def _slots(kind: type) -> list[Any]:
-    return [
-        value
-        for base in kind.__mro__  # members of types in C cannot be set, and need not be
-        for value in (vars(base).values() if "__slots__" in vars(base) else ())
-        if isinstance(value, types.MemberDescriptorType)
-    ]
-
-
-# Their instances belong to the loop around the modules, or have no state that Python can set.
-_LEFT_ALONE = ("torch.optim", "torch.utils.data", "torch.distributed", "torch._dynamo", "tuimon")
-_OF_THE_LOOP = (torch.optim.Optimizer, torch.utils.data.Dataset, torch.utils.data.DataLoader)
-_FOREIGN_ROOTS = frozenset(
-    ("builtins", "numpy", "threading", "_thread", "io", "_io", "logging", "weakref", "_weakref")
-)
-
-
-def _is_foreign(kind: type) -> bool:
-    """Whether objects of this class are left alone."""
-    name = kind.__module__
-    if name.partition(".")[0] in _FOREIGN_ROOTS or issubclass(kind, types.ModuleType | type):
-        return True
-    return any(name == each or name.startswith(each + ".") for each in _LEFT_ALONE)
-
-
-def _is_installed(source: types.ModuleType) -> bool:
-    """Whether a module came with an installation rather than with the script."""
-    file = getattr(source, "__file__", None)
-    if file is None:
-        return source.__name__ != "__main__"
-    return "site-packages" in file or "dist-packages" in file or file.startswith(sys.base_prefix)
-
-
-def _put_slot(slot: Any, owner: Any, content: Any) -> None:
-    if slot.__get__(owner, type(owner)) is not content:
-        slot.__set__(owner, content)
-
-
-def _put_tensor(tensor: torch.Tensor, content: torch.Tensor, version: int) -> None:
-    # By `data`, so that a graph which has saved the tensor does not see a new version.
-    tensor.data.copy_(content)
-    if tensor._version != version:
-        torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
-
-
-def _put_attribute(kind: type, name: str, value: Any) -> None:
-    if vars(kind).get(name) is not value:
-        setattr(kind, name, value)
-
-
-def _put_globals(values: dict[str, Any], saved: dict[str, Any]) -> None:
-    for name in [name for name in values if name not in saved]:
-        del values[name]
-    for name, value in saved.items():
-        if values.get(name) is not value:
-            values[name] = value
+_OF_MODULES = ("parameters", "buffers", "modules")

@@ -88,7 +88,7 @@ def is_generator(value: Any) -> bool:
         return True
     numpy_random = _numpy_random()
     return numpy_random is not None and isinstance(
-        value, numpy_random.Generator | numpy_random.RandomState
+        value, numpy_random.Generator | numpy_random.RandomState | numpy_random.BitGenerator
     )
 
 
@@ -100,6 +100,8 @@ def state_of(generator: Any) -> Any:
         return generator.getstate()
     if not is_generator(generator):
         return None
+    if _is_bit_generator(generator):
+        return generator.state
     if hasattr(generator, "bit_generator"):
         return generator.bit_generator.state
     return generator.get_state()
@@ -109,10 +111,17 @@ def set_state(generator: Any, state: Any) -> None:
     """Set a generator to a state that `state_of` gave."""
     if isinstance(generator, random.Random):
         generator.setstate(state)
+    elif _is_bit_generator(generator):
+        generator.state = state
     elif hasattr(generator, "bit_generator"):
         generator.bit_generator.state = state
     else:
         generator.set_state(state)
+
+
+def _is_bit_generator(generator: Any) -> bool:
+    numpy_random = _numpy_random()
+    return numpy_random is not None and isinstance(generator, numpy_random.BitGenerator)
 
 
 def _device_states() -> list[_State]:
