@@ -18,6 +18,7 @@ from tuimon.train import reach
 from tuimon.train.clearing import Clearing
 from tuimon.train.layers import alive, unwrap
 from tuimon.train.normlayers import norm_layers
+from tuimon.train.ranks import COMPARED, Ranks
 from tuimon.train.stats import host_number
 from tuimon.train.summary import unseen
 
@@ -38,6 +39,7 @@ class Loop:
     Attributes:
         clearing: whether gradients are cleared between updates.
         trained: a training forward has begun since the newest primary update.
+        ranks: this process beside the others of its training.
         synced: whether the newest of those announced a reduction; None without data parallelism.
     """
 
@@ -54,6 +56,7 @@ class Loop:
         self._first_eval_update: int | None = None
         self._reached: set[int] = set()
         self._late: dict[int, str] = {}
+        self.ranks = Ranks()
         self._loads = 0
         self._loaded: list[weakref.ref[nn.Module]] = []
         self._loaded_optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -139,6 +142,8 @@ class Loop:
         self.synced = None
         self.clearing.plan_next(step)
         number = step + 1
+        if number in COMPARED or (self.ranks.waits and number % 8 == 0):
+            self._compare_ranks(number, track)
         if number in NORMS_AT:
             self._publish_norms(step)
         if number & (number - 1) == 0:
@@ -170,6 +175,8 @@ class Loop:
             holds.append(MODULE)
         if optimizer in self._loaded_optimizers:
             holds.append("optimizer")
+        if track.index == 0:
+            self._compare_ranks(0, track)
         rates = [host_number(group.get("lr")) for group in optimizer.param_groups[:1]]
         self._observer.session.publish(
             StateLoaded(
@@ -204,6 +211,10 @@ class Loop:
         step = self._observer.session.step
         if step is not None:
             self._publish_norms(step)
+        primary = self._observer.roster.primary
+        if primary is not None and self.ranks.waits:
+            self._compare_ranks(-1, primary)
+        self.ranks.close()
 
     def _count(self, name: str, track: Track) -> None:
         self._counts[name] += 1
@@ -245,6 +256,13 @@ class Loop:
             )
         if found is not None:
             self._observer.session.publish(found)
+
+    def _compare_ranks(self, number: int, track: Track) -> None:
+        with unseen():
+            batch = self._observer.batches.newest_inputs()
+            found = self.ranks.look(number, track.plan.params, batch, wrapped=self._is_parallel())
+        for record in found:
+            self._observer.session.publish(record)
 
     def _publish_norms(self, step: int) -> None:
         roots = [(prefix, unwrap(model)) for prefix, model in self._observer.roster.roots()]

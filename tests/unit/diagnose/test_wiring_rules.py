@@ -222,7 +222,7 @@ def test_clipping_by_a_norm_that_is_not_finite() -> None:
 
 
 def test_ranks_that_drift_apart() -> None:
-    assert told(trained(RankState(8, 0, 2, "a", differing=[1]))) == ["dist-desync"]
+    assert told(trained(RankState(8, 0, 2, "a", differing=[1], is_wrapped=True))) == ["dist-desync"]
     assert told(trained(LoopCalls(train_updates=60, unsynced=60))) == ["dist-desync"]
     assert told(trained(LoopCalls(train_updates=60, unsynced=3))) == []
     assert told(trained(RankState(8, 0, 2, "a", peers=1))) == []

@@ -13,6 +13,7 @@ from tuimon.diagnose.detectors.nonfinite_gradient import NonFiniteGradient
 from tuimon.diagnose.detectors.nonfinite_loss import NonFiniteLoss
 from tuimon.diagnose.detectors.nonfinite_state import NonFiniteState
 from tuimon.diagnose.detectors.progress import Progress
+from tuimon.diagnose.detectors.ranks import RankDivergence
 from tuimon.diagnose.detectors.saturation import SaturatedOutput
 from tuimon.diagnose.detectors.spike import Spike
 from tuimon.diagnose.detectors.units import DeadUnits
@@ -37,4 +38,5 @@ def default_detectors(rank: int) -> list[Detector]:
         SaturatedOutput(course, rank),
         Progress(course, rank),
         EvalGap(course, rank),
+        RankDivergence(rank),
     ]

@@ -78,8 +78,12 @@ class Batches:
 
     def inputs_need_grad(self) -> bool:
         """Whether what the newest forwards were called with is itself differentiated."""
+        return any(tensor.requires_grad for tensor in self.newest_inputs())
+
+    def newest_inputs(self) -> list[torch.Tensor]:
+        """What the newest forwards were called with, as far as it still lives."""
         held = [ref() for inputs in self._held.values() for _, ref in inputs]
-        return any(tensor is not None and tensor.requires_grad for tensor in held)
+        return [tensor for tensor in held if tensor is not None]
 
     def _enter(self, module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """A training forward of a root module begins."""

@@ -1,0 +1,186 @@
+"""Compares this process with the other ranks of its training on the same host, by checksums.
+
+Each rank leaves a small file with a checksum of its weights and of its batch at some updates, and
+reads those of the others later. Nothing is sent and nobody waits: no collective, no store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+from torch import nn
+
+from tuimon.model.loop import RankState
+from tuimon.train.stats import measurable
+
+# Updates whose weights are compared: often while replicas begin to drift, seldom later.
+COMPARED = frozenset((0, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 2048, 4096))
+MAX_TENSORS = 64
+MAX_ELEMENTS = 4096  # of each, evenly spread
+FRESH_S = 120.0  # files older than the process by more belong to an earlier training
+_DIGITS = 6  # of single precision: sums in another order differ behind them
+
+
+class Ranks:
+    """The files of one process. Used by the training thread only.
+
+    A rank that has not written yet is compared at the next look.
+    """
+
+    def __init__(self) -> None:
+        self._began_s = time.time()
+        self._were_equal = False
+        self._folder: Path | None = None
+        self._open: dict[int, tuple[str, str]] = {}  # update -> what was written for it
+        self._mine: list[Path] = []
+
+    @property
+    def waits(self) -> bool:
+        """Whether checksums are still to be compared."""
+        return bool(self._open)
+
+    def look(
+        self,
+        number: int,
+        params: Iterable[torch.Tensor],
+        batch: Iterable[torch.Tensor],
+        *,
+        wrapped: bool,
+    ) -> list[RankState]:
+        """After `number` updates: leave checksums, compare those of earlier looks.
+
+        Weights that are no replicas differ for a reason: without a data-parallel wrapper only
+        those count that were equal before the first update.
+
+        Args:
+            number: how many updates there have been.
+            params: the parameters that are trained.
+            batch: the tensors of the newest batch.
+            wrapped: whether the model is data-parallel.
+        """
+        place = place_of()
+        if place is None:
+            return []
+        rank, size, job = place
+        folder = self._in(job)
+        if number in COMPARED:
+            sums = checksum(params), checksum(batch)
+            with contextlib.suppress(OSError):
+                self._write(folder / f"{number}.{rank}", sums)
+                self._open[number] = sums
+        return [self._judged(each, wrapped) for each in self._compare(folder, rank, size)]
+
+    def close(self) -> None:
+        """Take away what this process has left."""
+        for file in self._mine:
+            with contextlib.suppress(OSError):
+                file.unlink()
+        if self._folder is not None:
+            with contextlib.suppress(OSError):
+                self._folder.rmdir()
+
+    def _judged(self, found: RankState, wrapped: bool) -> RankState:
+        if found.step < 0:
+            self._were_equal = not found.differing
+        are_replicas = wrapped or self._were_equal
+        return msgspec.structs.replace(
+            found,
+            is_wrapped=wrapped,
+            differing=found.differing if are_replicas else [],
+            same_batch=found.same_batch if are_replicas else [],
+        )
+
+    def _in(self, job: str) -> Path:
+        if self._folder is None:
+            name = hashlib.sha256(job.encode()).hexdigest()[:16]
+            root = Path(os.environ.get("TUIMON_DIR") or tempfile.gettempdir())
+            self._folder = root / f"tuimon-ranks-{os.getuid()}-{name}"
+            with contextlib.suppress(OSError):
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return self._folder
+
+    def _write(self, file: Path, sums: tuple[str, str]) -> None:
+        if file.parent.stat().st_uid != os.getuid():
+            return
+        draft = file.with_suffix(f"{file.suffix}.{os.getpid()}")
+        draft.write_text("\n".join(sums))
+        os.replace(draft, file)
+        self._mine.append(file)
+
+    def _compare(self, folder: Path, rank: int, size: int) -> Iterable[RankState]:
+        for number, (weights, batch) in list(self._open.items()):
+            others: dict[int, list[str]] = {}
+            for other in range(size):
+                if other != rank and (sums := self._read(folder / f"{number}.{other}")):
+                    others[other] = sums
+            if not others:
+                continue
+            del self._open[number]
+            yield RankState(
+                step=number - 1,
+                rank=rank,
+                world_size=size,
+                weights=weights,
+                batch=batch,
+                peers=len(others),
+                differing=[each for each, sums in others.items() if sums[0] != weights],
+                same_batch=[each for each, sums in others.items() if batch and sums[1] == batch],
+            )
+
+    def _read(self, file: Path) -> list[str]:
+        with contextlib.suppress(OSError, ValueError):
+            if file.stat().st_mtime >= self._began_s - FRESH_S:
+                sums = file.read_text().split("\n")
+                return sums if len(sums) == 2 else []
+        return []
+
+
+def place_of() -> tuple[int, int, str] | None:
+    """(rank, world size, what names the job on this host); None outside of any such training."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    size = distributed.get_world_size()
+    if size < 2:
+        return None
+    return distributed.get_rank(), size, _job(distributed)
+
+
+def _job(distributed: Any) -> str:
+    store: Any = distributed.distributed_c10d._get_default_store()
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    parts = [getattr(store, name, "") for name in ("host", "port", "path")]
+    return "|".join(map(str, (type(store).__name__, *parts, os.environ.get("TORCHELASTIC_RUN_ID"))))
+
+
+def checksum(tensors: Iterable[torch.Tensor]) -> str:
+    """Of some elements of some tensors in host memory, rounded; "" where there are none."""
+    found = hashlib.sha256()
+    count = 0
+    for tensor in tensors:
+        plain = type(tensor) in (torch.Tensor, nn.Parameter)  # a shard is not
+        if not plain or tensor.device.type != "cpu" or count >= MAX_TENSORS:
+            continue
+        values = measurable(tensor) if tensor.is_floating_point() else tensor
+        if values is None:
+            continue
+        flat = values.detach().reshape(-1)
+        part = flat[:: max(1, flat.numel() // MAX_ELEMENTS)][:MAX_ELEMENTS]
+        found.update(repr([_rounded(each) for each in part.tolist()]).encode())
+        count += 1
+    return found.hexdigest()[:16] if count else ""
+
+
+def _rounded(value: Any) -> Any:
+    return f"{value:.{_DIGITS - 1}g}" if isinstance(value, float) else value
