@@ -106,6 +106,8 @@ GROWTH: list[tuple[str, dict[str, object], dict[str, object]]] = [
      {"records": [weights(0.1, 0.1), looks(uses=2)], "norms": (1.0, 2.0, 3e6)}),
     ("grad-explode", {"records": [weights(0.1, 0.1), looks(uses=50)], "norms": (1.0, 2.0, 3e6)},
      {"records": [weights(0.1, 0.1), looks(uses=50)], "norms": (1.0, 3e6), "max_norm": 1.0}),
+    ("grad-explode", {"records": [weights(0.1, 0.1), looks(uses=50)], "norms": (1e7,)},
+     {"records": [weights(0.1, 0.1), looks(uses=2)], "norms": (1e5,)}),
 ]  # fmt: skip
 
 

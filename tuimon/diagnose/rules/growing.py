@@ -60,8 +60,11 @@ def _verdicts(run: Circumstances, symptom: Symptom, *, at_once: bool) -> Iterato
         found.append(Verdict("bad-init", 0.8, reason))
     yield from found
     recurrent, leapt = recurrence(run), _leap(run)
-    if recurrent and leapt >= LEAP and not run.motion.is_clipped:
-        reasons = [f"the gradient norm grew {number(leapt)} times within one update", recurrent]
+    steep = _steep(run)
+    if recurrent and (leapt >= LEAP or steep) and not run.motion.is_clipped:
+        grew = f"the gradient norm grew {number(leapt)} times within one update"
+        at_first = f"the gradient norm is {number(steep)} before the first update"
+        reasons = [grew if leapt >= LEAP else at_first, recurrent]
         yield Verdict("grad-explode", 0.9, "; ".join([*reasons, *_largest(run)]))
     elif depth := _depth(run):
         yield Verdict("grad-explode", 0.87, depth)
@@ -105,17 +108,23 @@ def _has_overflowed(autopsy: Autopsy) -> bool:
     return in_product or (grown and op.startswith(_SIZES))
 
 
+def _steep(run: Circumstances) -> float:
+    """The gradient norm of the first update, where it is out of proportion to the loss; else 0."""
+    first = next((m for m in run.motion.first if m.grad_norm is not None), None)
+    if first is None or first.grad_norm is None or first.loss is None:
+        return 0.0
+    return first.grad_norm if first.grad_norm >= STEEP * max(1.0, abs(first.loss)) else 0.0
+
+
 def _depth(run: Circumstances) -> str:
     """Many layers in a row without normalisation, and a gradient that is steep from the start."""
     motion = run.motion
-    first = next((m for m in motion.first if m.grad_norm is not None), None)
     kinds = motion.graph.kinds if motion.graph is not None else {}
-    if first is None or first.grad_norm is None or len(motion.begun) < DEEP:
-        return ""
-    if first.grad_norm < STEEP or any(kind in kinds for kind in _NORMALISING):
+    norm = next((m.grad_norm for m in motion.first if m.grad_norm is not None), None) or 0.0
+    if norm < STEEP or len(motion.begun) < DEEP or any(kind in kinds for kind in _NORMALISING):
         return ""
     return (
-        f"the gradient norm is {number(first.grad_norm)} before the first update: "
+        f"the gradient norm is {number(norm)} before the first update: "
         f"{len(motion.begun)} weights multiply it in a row, and nothing normalises between them"
     )
 
