@@ -158,7 +158,7 @@ def is_like(outcome: Outcome, recorded: float | None) -> bool:
     return math.isclose(outcome.loss, recorded, rel_tol=CLOSE, abs_tol=1e-6)
 
 
-class Lending(Ownership):
+class Lending(Ownership):  # type: ignore[no-untyped-call]
     """Lets the models do what they do, and owns what they return."""
 
     def __init__(self) -> None:

@@ -86,7 +86,7 @@ class Hidden(Guarded):
         return _Hiding(self, setting)
 
 
-class _Hiding(Guard):
+class _Hiding(Guard):  # type: ignore[no-untyped-call]
     def __init__(self, hidden: Hidden, setting: Setting) -> None:
         super().__init__(hidden, setting)
         self._hidden = hidden

@@ -26,6 +26,7 @@ from tuimon.train.autopsy.scene import Call
 from tuimon.train.autopsy.sites import Place
 from tuimon.train.autopsy.surroundings import surroundings
 from tuimon.train.layers import unwrap
+from tuimon.train.signals import is_from_handler
 from tuimon.train.trials.changes import Change, Setting
 
 Roots = list[tuple[str, nn.Module]]
@@ -275,6 +276,8 @@ def replayed(roots: Roots, change: Change, run: Callable[[Replay], None], **abou
                     run(replay)
                     outcome = replay.outcome
                 except (Exception, SystemExit) as error:
+                    if is_from_handler(error):
+                        raise
                     words = plain(f"{type(error).__name__}: {error}", 200)
                     outcome = Outcome(problem=f"the replay failed: {words}")
     except CannotKeep as reason:

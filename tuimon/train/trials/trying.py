@@ -6,9 +6,10 @@ step began with is still kept.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tuimon.model.autopsy import OPTIMIZER, Autopsy
 from tuimon.model.text import plain
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from tuimon.diagnose.findings import Finding
     from tuimon.train.track import Track
 
+_Played = TypeVar("_Played")
 MAX_TRIALS = 12  # published in a run
 FRAMES_SHARE = 0.4  # of the time, for finding out whether the loss code can be followed
 
@@ -105,7 +107,7 @@ class Trials:
             return
         clock = Clock(limit_s)
         for stage in stages(incident, roots, clock):
-            before = clock.timed(lambda stage=stage: stage.play(Change()))
+            before = clock.timed(functools.partial(stage.play, Change()))
             if before.is_sound and is_like(before, incident.loss):
                 step = Step(optimizer, roots, stage.play, incident.loss, before.summed)
                 for cause, trial in step_trials(step, clock):
@@ -171,7 +173,7 @@ class Clock:
         """Seconds until the end of the time."""
         return max(0.0, self._until_s - self._now())
 
-    def timed(self, play: Callable[[], Any]) -> Any:
+    def timed(self, play: Callable[[], _Played]) -> _Played:
         """A replay, counted."""
         began_s = self._now()
         self._runs += 1
@@ -208,7 +210,7 @@ class Bench:
         """Find a way to replay the step that shows what was wrong with it."""
         for stage in self._stages():
             change = self._watched or Change()
-            outcome = self._clock.timed(lambda stage=stage, change=change: stage.play(change))
+            outcome = self._clock.timed(functools.partial(stage.play, change))
             has_loss = not isinstance(stage, ModelStage)
             if outcome.is_bad and (not has_loss or is_like(outcome, self._incident.loss)):
                 self._stage = stage
@@ -292,7 +294,7 @@ class Bench:
     def _play(self, change: Change) -> Outcome:
         stage = self._stage
         assert stage is not None
-        return self._clock.timed(lambda: stage.play(change))
+        return self._clock.timed(functools.partial(stage.play, change))
 
 
 def stages(incident: Incident, roots: Roots, clock: Clock) -> Iterator[Stage]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -40,11 +41,14 @@ def try_update(
         if clock.spent():
             return
         counted = _Counted(alter)
-        found = clock.timed(
-            lambda counted=counted: trace_optimizer(
-                optimizer, names=names, alter=counted, limits=Limits(deadline_s=clock.left_s)
-            )
+        trace = functools.partial(
+            trace_optimizer,
+            optimizer,
+            names=names,
+            alter=counted,
+            limits=Limits(deadline_s=clock.left_s),
         )
+        found = clock.timed(trace)
         judgement = _judge(autopsy, found, counted.count)
         yield Trial(words, judgement)
         if judgement.result == CONFIRMED:
