@@ -21,6 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tuimon.train.autopsy import streams
+from tuimon.train.autopsy.alone import alone, is_distributed
 from tuimon.train.autopsy.nowhere import Nowhere
 from tuimon.train.autopsy.outside import ReachesOut, out_of_reach
 from tuimon.train.autopsy.restore import CannotKeep, Kept
@@ -88,15 +89,10 @@ def _refuse(roots: list[nn.Module]) -> None:
                 raise CannotKeep("its modules are scripted, which no second run can look into")
             if "FSDP" in name or name == "FullyShardedDataParallel":
                 raise CannotKeep("its parameters are spread over ranks (FSDP)")
-            if isinstance(module, nn.SyncBatchNorm) and _is_distributed():
+            if isinstance(module, nn.SyncBatchNorm) and is_distributed():
                 raise CannotKeep("SyncBatchNorm would wait for the other ranks")
             if isinstance(module, nn.parallel.DistributedDataParallel):
                 raise CannotKeep("a part of it is replicated (DDP) and would wait for other ranks")
-
-
-def _is_distributed() -> bool:
-    distributed = torch.distributed
-    return distributed.is_available() and distributed.is_initialized()
 
 
 def _find_room(kept: Kept) -> None:
@@ -162,7 +158,7 @@ def _flags() -> Iterator[None]:
     context = contextvars.copy_context()
     packing = _take_packing_hooks()
     try:
-        with _disable_current_modes(), torch.inference_mode(False), torch.enable_grad():
+        with _disable_current_modes(), torch.inference_mode(False), torch.enable_grad(), alone():
             yield
     finally:
         for pack, unpack in reversed(packing):

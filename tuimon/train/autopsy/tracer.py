@@ -20,12 +20,10 @@ from tuimon.train.autopsy.kinds import Kind, Operands, kind_of, operands
 from tuimon.train.autopsy.memory import Alive, Memory, storage_key
 from tuimon.train.autopsy.names import Names, flat_tensors
 from tuimon.train.autopsy.origins import Origins, Site
-from tuimon.train.autopsy.outside import ReachesOut
 from tuimon.train.taps.compiler import leave_alone
 
 FULL_NOTES = 256  # bad operations whose operands are told in full, beside those that begin it
 MAX_RECORDS = 20_000  # bad operations that are kept
-_OF_RANKS = ("c10d", "_c10d_functional", "c10d_functional")  # namespaces of collectives
 _CLOCK_EVERY = 16  # operations between two looks at the clock
 
 
@@ -140,8 +138,6 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if self._looking:
             return func(*args, **kwargs)
-        if func.namespace in _OF_RANKS and _has_ranks():
-            raise ReachesOut("other ranks would be waited for, which are not run again")
         self._tick()
         try:
             kind = kind_of(func)
@@ -308,10 +304,6 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
 # which takes seconds, at the first operation.
 Tracer.__torch_dispatch__ = Tracer._dispatch  # type: ignore[method-assign,assignment]
 leave_alone(Tracer._dispatch.__code__, callees=True)
-
-
-def _has_ranks() -> bool:
-    return torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
 
 
 class _Apart:
