@@ -165,6 +165,22 @@ def dump(
 
 
 @ctl.command()
+@click.option("-o", "--output", "folder", metavar="DIR", required=True, help="Folder to write to.")
+@_answer_options
+@click.pass_obj
+def checkpoint(run: Target, *, folder: str, timeout_s: float, as_json: bool) -> int:
+    """Save models, optimizers, loss scale and random streams.
+
+    The file loads with torch.load(…, weights_only=True).
+    """
+    from tuimon.cli import control
+    from tuimon.model.commands import SaveCheckpoint
+
+    place = os.path.abspath(folder) if run.via is None else folder
+    return control.send(run, SaveCheckpoint(place), timeout_s=timeout_s, as_json=as_json)
+
+
+@ctl.command()
 @click.argument("mode", type=click.Choice(["on", "off"]))
 @_answer_options
 @click.pass_obj

@@ -122,11 +122,7 @@ class Dump(Command, frozen=True, array_like=True, tag=6):
             return f"{len(self.layers)} layers named; give 1 to {MAX_LAYERS_PER_DUMP:,}"
         if any(len(name.encode()) > MAX_TEXT for name in self.layers):
             return f"a layer name is longer than {MAX_TEXT} bytes"
-        if not self.directory.startswith("/") or "\0" in self.directory:
-            return "the folder of a dump must be an absolute path"
-        if len(self.directory.encode()) > MAX_TEXT:
-            return f"the folder's path is longer than {MAX_TEXT} bytes"
-        return ""
+        return _bad_folder(self.directory)
 
     @property
     def words(self) -> str:
@@ -246,6 +242,15 @@ class RollBack(Command, frozen=True, array_like=True, tag=16):
         return f"roll back{scaled}"
 
 
+class SaveCheckpoint(Command, frozen=True, array_like=True, tag=17):
+    """Write models, optimizers, loss scale and random streams to a file."""
+
+    directory: str  # absolute, on the trainer's host
+
+    def problem(self) -> str:
+        return _bad_folder(self.directory)
+
+
 AnyCommand = (
     Pause
     | Resume
@@ -263,6 +268,7 @@ AnyCommand = (
     | SetLr
     | ReleaseLr
     | RollBack
+    | SaveCheckpoint
 )
 
 
@@ -278,6 +284,14 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
 def _bad_lease(value: float, least_s: float) -> str:
     if not (math.isfinite(value) and least_s <= value <= MAX_LEASE_S):
         return f"the lease is {value} s; give {least_s:g} to {MAX_LEASE_S:g}"
+    return ""
+
+
+def _bad_folder(directory: str) -> str:
+    if not directory.startswith("/") or "\0" in directory:
+        return "the folder to write to must be an absolute path"
+    if len(directory.encode()) > MAX_TEXT:
+        return f"the folder's path is longer than {MAX_TEXT} bytes"
     return ""
 
 

@@ -71,6 +71,8 @@ class Controls:
             return self._clip_problem(command)
         if isinstance(command, commands.Dump):
             return self._dump_problem(command)
+        if isinstance(command, commands.SaveCheckpoint):
+            return _folder_problem(command.directory)
         return ""
 
     def _clip_problem(self, command: commands.SetClip) -> str:
@@ -89,16 +91,7 @@ class Controls:
         for wanted in command.layers:
             if not any(matches(name, wanted) for name in known):
                 return f"no layer {wanted[:100]!r}; names are as in the layer table"
-        folder = Path(command.directory)
-        try:
-            while not folder.exists() and folder != folder.parent:
-                folder = folder.parent
-            shutil.disk_usage(folder)
-        except OSError as error:
-            return f"{command.directory[:200]} cannot be used: {error.strerror}"
-        if not folder.is_dir():
-            return f"{folder} is not a folder"
-        return ""
+        return _folder_problem(command.directory)
 
     def _project(self, command: commands.Command) -> None:
         if isinstance(command, commands.Pause | commands.StepOnce):
@@ -116,3 +109,15 @@ class Controls:
 def matches(name: str, wanted: str) -> bool:
     """Whether `wanted` names this parameter, or a module above it; "" names everything."""
     return name == wanted or not wanted or name.startswith(wanted + ".")
+
+
+def _folder_problem(directory: str) -> str:
+    """Why nothing can be written there, as far as a look tells; "" when it can."""
+    folder = Path(directory)
+    try:
+        while not folder.exists() and folder != folder.parent:
+            folder = folder.parent
+        shutil.disk_usage(folder)
+    except OSError as error:
+        return f"{directory[:200]} cannot be used: {error.strerror}"
+    return "" if folder.is_dir() else f"{folder} is not a folder"

@@ -154,6 +154,8 @@ class Gate:
             self._change_rates(request, command, track)
         elif isinstance(command, commands.Dump):
             self._dump(request, command, track)
+        elif isinstance(command, commands.SaveCheckpoint):
+            self._save_checkpoint(request, command.directory)
         elif isinstance(command, commands.Stop):
             self._stop = request
             self._gates_since_stop = 0
@@ -263,6 +265,15 @@ class Gate:
             return
         self.applied(request, None, str(outcome.folder))
         self._event("dump", f"{outcome.layers} layers dumped to {outcome.folder}", request)
+
+    def _save_checkpoint(self, request: commands.Request, directory: str) -> None:
+        outcome = self._observer.save_checkpoint(directory)
+        if outcome.reason:
+            self.refuse(request, outcome.reason)
+            self._event("checkpoint-failed", outcome.reason, request, severity="warning")
+            return
+        self.applied(request, None, str(outcome.folder))
+        self._event("checkpoint", f"checkpoint written: {outcome.folder}", request)
 
     def _raise_stop(self) -> None:
         request, self._stop = self._stop, None

@@ -130,6 +130,16 @@ class Observer:
         note = self.gradient_note(track)
         return write_dump(directory, tensors, step=self.roster.next_step(), note=note)
 
+    def save_checkpoint(self, directory: str) -> Outcome:
+        """Write what it takes to go on later, as it is before this update."""
+        from tuimon.train.checkpoint import write_checkpoint
+
+        tracks = sorted(self.roster.tracks.values(), key=lambda track: track.index)
+        optimizers = [each for track in tracks if (each := track.optimizer) is not None]
+        roots, scalers = self.roster.roots(), list(self.roster.scalers)
+        step = self.roster.next_step()
+        return write_checkpoint(directory, roots, optimizers, scalers, step=step)
+
     def gradient_note(self, track: Track) -> str:
         """What a reader of dumped gradients must know about them."""
         if self.scaling is track:

@@ -79,6 +79,14 @@ ACTIONS = (
         asks_first=True,
     ),
     Action(
+        "checkpoint",
+        ("s",),
+        "save a checkpoint",
+        TRAINING,
+        needs_training=True,
+        asks_first=True,
+    ),
+    Action(
         "hold",
         ("!",),
         "hold before a NaN or Inf update: arm, disarm",

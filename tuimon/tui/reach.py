@@ -19,6 +19,7 @@ from tuimon.model.commands import (
     Resume,
     RollBack,
     RunAutopsy,
+    SaveCheckpoint,
     ScaleLr,
     SetClip,
     SetMaxNorm,
@@ -99,6 +100,8 @@ def intent(action: str, scene: Scene, *, dump_folder: str) -> Intent:
             return ReleaseLr()
         case "dump":
             return _dump(scene, dump_folder)
+        case "checkpoint":
+            return _checkpoint(dump_folder)
         case "hold":
             return DisarmHold() if is_armed(scene.frame) else ArmHold(LEASE_S)
         case "autopsy":
@@ -202,6 +205,24 @@ def _scaled(scene: Scene, factor: float) -> Intent:
     if not (math.isfinite(value) and value > 0):
         return f"max_norm cannot become {value}"
     return SetMaxNorm(value)
+
+
+def _checkpoint(folder: str) -> Intent:
+    def answer(typed: str) -> AnyCommand | str:
+        command = SaveCheckpoint(typed.strip())
+        return command.problem() or command
+
+    return Question(
+        "save a checkpoint",
+        (
+            ("writes", "models, optimizers, loss scale and random streams, before the next update"),
+            ("loads", "by torch.load(…, weights_only=True)"),
+            ("into", "a file named by the step, in the folder below"),
+        ),
+        answer,
+        label="folder",
+        default=folder,
+    )
 
 
 def _dump(scene: Scene, folder: str) -> Intent:
