@@ -35,7 +35,8 @@ def story(incident: Incident) -> list[Line]:
     where = "" if incident.step is None else f"step {count(incident.step)}: "
     lines = [Line(((plain(where + incident.text, 500), tone),))]
     lines += [Line(((plain(line), "text"),)) for line in incident.detail.splitlines()]
-    lines += likeliest_lines(incident.findings) if incident.is_examined else []
+    first = _likeliest(incident.findings) if incident.is_examined else None
+    lines += likeliest_lines(first) if first is not None else []
     autopsy = incident.autopsy
     is_leaf = autopsy is not None and autopsy.verdict == LEAF
     if autopsy is not None:
@@ -43,7 +44,7 @@ def story(incident: Incident) -> list[Line]:
         lines += operation_lines(autopsy)
     if incident.crash is not None:
         lines += crash_lines(incident.crash)
-    lines += finding_lines(incident.findings, incident.trials)
+    lines += finding_lines(incident.findings, incident.trials, told=first)
     if autopsy is not None:
         lines += [] if is_leaf else leaf_lines(autopsy)
         lines += path_lines(autopsy)
@@ -64,22 +65,35 @@ def as_text(incident: Incident, run: str = "") -> str:
     return "\n".join(out) + "\n"
 
 
-def likeliest_lines(findings: Sequence[FindingRecord]) -> list[Line]:
-    """The first cause and its remedy in short: what a person in a hurry reads."""
-    first = next((each for each in ranked(findings) if each.status != REFUTED), None)
-    if first is None:
-        return []
-    known = EXPLAINED.get(first.cause)
-    lines = [Line(tuple(_cause(first)), "cause")]
-    if remedy := first.remedy or (known.remedy if known else ""):
+def _likeliest(findings: Sequence[FindingRecord]) -> FindingRecord | None:
+    return next((each for each in ranked(findings) if each.status != REFUTED), None)
+
+
+def likeliest_lines(finding: FindingRecord) -> list[Line]:
+    """A cause and its remedy in short: what a person in a hurry reads."""
+    lines = [Line(tuple(_cause(finding)), "cause")]
+    if remedy := _remedy(finding):
         lines.append(Line(((plain(remedy, 800), "ok"),), "remedy"))
     return lines
 
 
+def _remedy(finding: FindingRecord) -> str:
+    known = EXPLAINED.get(finding.cause)
+    return finding.remedy or (known.remedy if known else "")
+
+
 def finding_lines(
-    findings: Sequence[FindingRecord], trials: Sequence[TrialRecord] = ()
+    findings: Sequence[FindingRecord],
+    trials: Sequence[TrialRecord] = (),
+    *,
+    told: FindingRecord | None = None,
 ) -> list[Line]:
-    """The causes that were concluded, the most certain first: evidence, trials, remedy."""
+    """The causes that were concluded, the most certain first: evidence, trials, remedy.
+
+    Args:
+        trials: of these findings.
+        told: the finding whose remedy stands above already.
+    """
     if not findings:
         return []
     lines = heading("causes", "the most certain first")
@@ -93,8 +107,8 @@ def finding_lines(
             continue
         lines += [Line(((plain(each, 400), "text"),), "because") for each in finding.evidence]
         lines += tested
-        remedy = finding.remedy or (known.remedy if known else "")
-        if remedy:
+        remedy = _remedy(finding)
+        if remedy and finding is not told:
             lines.append(Line(((plain(remedy, 800), "ok"),), "remedy"))
         code = finding.code or (known.code if known else "")
         for index, each in enumerate(code.splitlines()):
