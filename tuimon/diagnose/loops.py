@@ -7,12 +7,21 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
 from tuimon.diagnose.continuing import Continuation
 from tuimon.diagnose.feeding import Feed
 from tuimon.diagnose.gradients import gradient_bits
 from tuimon.diagnose.incidents import PRIMARY
-from tuimon.model.loop import LoopCalls, NormLayer, NormLayers, RankState, Reach, Warned
+from tuimon.model.loop import (
+    MAX_NORMS,
+    LoopCalls,
+    NormLayer,
+    NormLayers,
+    RankState,
+    Reach,
+    Warned,
+)
 from tuimon.model.records import (
     NO_GRAD,
     NON_FINITE,
@@ -50,7 +59,6 @@ class LoopFigures:
         self.calls: LoopCalls | None = None
         self.reaches: list[Reach] = []
         self.norms: dict[str, NormLayer] = {}
-        self.norms_at: int | None = None
         self.ranks: list[RankState] = []
         self.warned: dict[str, str] = {}
         self.looked = 0
@@ -79,8 +87,7 @@ class LoopFigures:
             case Reach() if len(self.reaches) < MAX_REACHES:
                 self.reaches.append(record)
             case NormLayers():
-                self.norms = {each.name: each for each in record.items}
-                self.norms_at = record.step
+                self._note_norms(record)
             case Warned():
                 self.warned.setdefault(record.about, record.text)
             case RankState() if record.differing or record.same_batch:
@@ -114,8 +121,16 @@ class LoopFigures:
         bits = gradient_bits(record) or 0
         if bits & NON_FINITE and not record.skipped and len(self.spreads) < 16:
             self.spreads.append(record.step)
-        elif bits & NORM_OVERFLOW and len(self.overflows) < 1024:
+        elif (bits & NORM_OVERFLOW or _is_wiped(record)) and len(self.overflows) < 1024:
             self.overflows.append(record.step)
+
+    def _note_norms(self, record: NormLayers) -> None:
+        for each in record.items:
+            known = self.norms.get(each.name)
+            if record.at_end and known is not None:
+                each = structs.replace(each, training=known.training)
+            if known is not None or len(self.norms) < MAX_NORMS:
+                self.norms[each.name] = each
 
     def _note_missing(self, record: Step) -> None:
         trained = self._trained
@@ -150,3 +165,11 @@ class LoopFigures:
             before = self._absmax.setdefault(item.name, item.weight_absmax)
             if before != item.weight_absmax and len(self.moving) < 64:
                 self.moving.add(item.name)
+
+
+def _is_wiped(record: Step) -> bool:
+    """Whether a clipping has left nothing of gradients: it divided them by infinity.
+
+    Norms are added up in double precision here and in single precision there.
+    """
+    return bool(record.max_norm) and record.grad_norm_clipped == 0 and bool(record.grad_norm)

@@ -112,11 +112,18 @@ class NormLayer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class NormLayers(Record, frozen=True, array_like=True, tag=62):
-    """The layers with running statistics of the watched models, at most `MAX_NORMS`."""
+    """The layers with running statistics of the watched models, at most `MAX_NORMS`.
+
+    Attributes:
+        step: index of the newest update.
+        total: how many there are.
+        at_end: told at the end of the run, whatever mode the script left its model in.
+    """
 
     step: int
     items: list[NormLayer] = []
     total: int = 0
+    at_end: bool = False
 
 
 class StateLoaded(Record, frozen=True, array_like=True, tag=63):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import torch
 from torch import nn
 
@@ -210,7 +211,7 @@ class Loop:
         self.publish()
         step = self._observer.session.step
         if step is not None:
-            self._publish_norms(step)
+            self._publish_norms(step, at_end=True)
         primary = self._observer.roster.primary
         if primary is not None and self.ranks.waits:
             self._compare_ranks(-1, primary)
@@ -264,10 +265,11 @@ class Loop:
         for record in found:
             self._observer.session.publish(record)
 
-    def _publish_norms(self, step: int) -> None:
+    def _publish_norms(self, step: int, *, at_end: bool = False) -> None:
         roots = [(prefix, unwrap(model)) for prefix, model in self._observer.roster.roots()]
         record = norm_layers(roots, step)
         if record is not None:
+            record = msgspec.structs.replace(record, at_end=at_end)
             self._observer.session.publish(record)
 
 

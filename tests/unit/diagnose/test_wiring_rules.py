@@ -217,6 +217,8 @@ def test_clipping_by_a_norm_that_is_not_finite() -> None:
     infinite = {"grad_norm": float("inf"), "norms": bytes(8), "max_norm": 1.0}
     assert told(trained(TABLE, flags=bytes([NORM_OVERFLOW, 0]), **infinite)) == ["clip-nonfinite"]
     assert told(trained(TABLE, flags=bytes([NAN, 0]), **infinite)) == ["clip-nonfinite"]
+    wiped = {"grad_norm": 1e21, "grad_norm_clipped": 0.0, "norms": bytes(8)}
+    assert told(trained(TABLE, flags=bytes(2), max_norm=1.0, **wiped)) == ["clip-nonfinite"]
     free = {**infinite, "max_norm": None}
     assert told(trained(TABLE, flags=bytes([NORM_OVERFLOW, 0]), **free)) == []
 

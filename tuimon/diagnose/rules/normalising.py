@@ -21,7 +21,7 @@ HASTY = 0.9
 UNSETTLED = 0.5  # weight of the initial values in the statistics
 LONG = 100  # forwards
 PAIR = 2  # samples of a batch that is too small to tell a spread
-FAR_OFF, FLAT = 10.0, 0.05  # size of outputs that should have size 1
+FAR_OFF = 10.0  # size of outputs that should have size 1; a small one may be a weight near 0
 
 _Found = tuple[str, float, str | None]
 
@@ -96,7 +96,7 @@ def _frozen(norm: NormLayer, run: Circumstances, calls: LoopCalls) -> Iterator[_
         yield detail, 0.9, norm.name
         return
     output = run.motion.outputs.get(norm.name)
-    if output is not None and output.rms is not None and not FLAT <= output.rms <= FAR_OFF:
+    if output is not None and output.rms is not None and output.rms > FAR_OFF:
         detail = (
             f"{norm.name} ({norm.kind}) is frozen with statistics of other data: what it gives "
             f"has a size of {number(output.rms)} where it should be about 1"
