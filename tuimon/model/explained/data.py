@@ -16,8 +16,9 @@ DATA = {
     ),
     "data-scale": Explanation(
         "inputs or targets orders of magnitude off",
-        "Inputs lie in the hundreds or beyond; the first gradients are as large, and the first "
-        "update destroys the weights.",
+        "Inputs or targets lie in the hundreds or beyond: the first gradients are as large, and "
+        "the first update destroys the weights, or usual steps never get there. Inputs of a "
+        "millionth teach nothing either.",
         "Initialisation and usual learning rates assume inputs of order 1.",
         "Standardise each feature; the learning rate is not the first thing to change.",
         "x = (x - mean) / (std + 1e-6)  # of the training set, per feature",
@@ -34,8 +35,9 @@ DATA = {
         "target outside the range the loss expects",
         "A class index is negative or not below the number of classes, or a probability lies "
         "outside [0, 1].",
-        "Labels that start at 1, a class that was not counted, masks stored as 0 and 255. On a GPU "
-        "the error names another line, because it is reported late.",
+        "Labels that start at 1, a class that was not counted, masks stored as 0 and 255. Binary "
+        "cross-entropy with logits does not refuse targets above 1: its loss falls below 0 without "
+        "end. On a GPU the error names another line, because it is reported late.",
         "Map labels to 0 … classes - 1; divide masks by 255.",
         "y = y - 1  # labels that start at 1",
     ),

@@ -66,10 +66,11 @@ PRECISION = {
     ),
     "clip-nonfinite": Explanation(
         "clipping by a norm that is not finite",
-        "One non-finite gradient made the total norm NaN or Inf, and clipping multiplied every "
-        "gradient by it.",
+        "One gradient made the total norm NaN or Inf, and clipping multiplied every gradient by "
+        "it.",
         "clip_grad_norm_ scales all gradients by max_norm / norm: with a NaN norm all of them "
-        "become NaN, with an infinite one all become 0. Clipping cannot mend what is not finite.",
+        "become NaN, with an infinite one all become 0. A finite gradient of 1e20 is enough: its "
+        "square is infinite. Clipping cannot mend what is not finite.",
         "Mend the first non-finite gradient; until then let clip_grad_norm_ raise, or leave that "
         "update out.",
         "torch.nn.utils.clip_grad_norm_(params, 1.0, error_if_nonfinite=True)",

@@ -8,28 +8,36 @@ WIRING = {
     "loss-api": Explanation(
         "loss used with the wrong shape or kind of input",
         "The loss runs but means something else: (N, 1) against (N) broadcasts to (N, N), "
-        "cross_entropy gets probabilities, BCE gets logits.",
+        "cross_entropy gets probabilities, nll_loss or kl_div gets numbers that are no logarithms, "
+        "a softmax runs over the batch.",
         "Shapes that broadcast and functions that apply their own softmax accept the mistake "
-        "silently; the loss then has a floor that no training passes.",
-        "Give both sides the same shape; give cross_entropy raw logits.",
-        "loss = F.mse_loss(pred.squeeze(-1), target)\nloss = F.cross_entropy(logits, target)",
+        "silently: the loss then has a floor that no training passes, such as 1.46 for a softmax "
+        "taken twice over ten classes, or falls below 0, which no such loss can.",
+        "Give both sides the same shape; raw logits to cross_entropy and "
+        "binary_cross_entropy_with_logits, logarithms of probabilities to nll_loss and kl_div.",
+        "loss = F.mse_loss(pred.squeeze(-1), target)\nloss = F.cross_entropy(logits, target)\n"
+        'loss = F.kl_div(F.log_softmax(logits, dim=1), target, reduction="batchmean")',
     ),
     "zero-grad": Explanation(
         "zero_grad missing or in the wrong place",
         "No update happens because gradients are cleared between backward and step, or they pile "
-        "up because they never are.",
-        "optimizer.step() uses what lies in .grad at that moment.",
-        "Clear before backward, once per update.",
-        "optimizer.zero_grad()\nloss.backward()\noptimizer.step()",
+        "up because they never are, or those of some parameters are not.",
+        "backward adds to .grad, and optimizer.step() uses what lies there at that moment. A "
+        "zero_grad of another model or optimizer leaves these alone; one between accumulated "
+        "batches throws the earlier ones away.",
+        "Clear before the first backward of an update, once, and what the optimizer holds.",
+        "optimizer.zero_grad()\nfor batch in batches:  # of one update\n"
+        "    (loss_of(batch) / len(batches)).backward()\noptimizer.step()",
     ),
     "params-stuck": Explanation(
         "parameters that never change",
         "Trainable parameters get no gradient, or are not in the optimizer.",
-        "The graph is cut (detach, no_grad, re-entrant checkpointing of inputs that need no "
-        "gradient), or the optimizer was built before the parameters were replaced.",
-        "Build the optimizer after the last change of the model; use_reentrant=False for "
-        "checkpointing; look for detach.",
-        "checkpoint(block, x, use_reentrant=False)\n"
+        "The graph is cut (detach, no_grad, .data, re-entrant checkpointing of inputs that need no "
+        "gradient), the optimizer was built before a part of the model was replaced, or modules "
+        "lie in a plain list, where model.parameters() does not find them.",
+        "Build the optimizer after the last change of the model; keep modules in a ModuleList or "
+        "ModuleDict; use_reentrant=False for checkpointing; look for detach.",
+        "self.blocks = nn.ModuleList(blocks)\ncheckpoint(block, x, use_reentrant=False)\n"
         "optimizer = torch.optim.AdamW(model.parameters())  # after the model is complete",
     ),
     "uninit-weights": Explanation(
@@ -51,28 +59,37 @@ WIRING = {
     ),
     "norm-state": Explanation(
         "state or batch of a normalisation layer",
-        "Running statistics are NaN or far from the data, or a batch of one cannot be normalised.",
-        "BatchNorm updates its running statistics in forward, also in a step that a GradScaler "
-        "skips: one overflowing batch poisons evaluation for good while training looks healthy.",
-        "Reset the statistics and clean the inputs; drop_last=True against a batch of one.",
-        "for m in model.modules():\n    if isinstance(m, nn.modules.batchnorm._BatchNorm):\n"
-        "        m.reset_running_stats()",
+        "Running statistics are NaN, far from the data or never estimated, the model trains in "
+        "evaluation mode or is evaluated in training mode, or a batch of one cannot be normalised.",
+        "BatchNorm updates its running statistics in every training forward, also in a step that a "
+        "GradScaler skips: one overflowing batch poisons evaluation for good while training looks "
+        "healthy. momentum is the weight of the new batch in PyTorch, that of the old in others.",
+        "train() before training, eval() before every evaluation; momentum 0.1; reset statistics "
+        "that are lost and clean the inputs; drop_last=True against a batch of one.",
+        "model.eval()\nwith torch.no_grad():\n    evaluate(model)\nmodel.train()\n"
+        "for m in model.modules():  # only where statistics are lost\n"
+        "    if isinstance(m, nn.modules.batchnorm._BatchNorm):\n        m.reset_running_stats()",
     ),
     "resume-state": Explanation(
         "state lost on resume",
         "After loading a checkpoint the loss jumps: optimizer moments, schedule or loss scale "
-        "began anew.",
-        "Only the model was saved or loaded.",
-        "Save and load optimizer, scheduler, scaler and random streams with the model.",
+        "began anew, or no key of the checkpoint fitted the model.",
+        "Only the model was saved or loaded, a scheduler was made anew and set the rate back, or "
+        "strict=False hid that every name has a prefix such as module. Without its moments Adam "
+        "makes steps of its full rate in every weight, which leads away from a minimum.",
+        "Save and load optimizer, scheduler, scaler and random streams with the model; load with "
+        "strict=True.",
         'optimizer.load_state_dict(saved["optimizer"])\n'
         'scheduler.load_state_dict(saved["scheduler"])',
     ),
     "dist-desync": Explanation(
         "replicas differ",
-        "Ranks hold different weights or clip by local norms.",
-        "Gradients were not all-reduced: no_sync or its flag was set at the wrong moment, a branch "
-        "differs by rank, or a seed does.",
-        "Set no_sync round forward and backward of all but the last accumulated batch.",
+        "Ranks hold different weights, were given the same batches, or clip by local norms.",
+        "Gradients were not all-reduced: no_sync or its flag was set at the wrong moment, the "
+        "module inside the data-parallel wrapper was called, a branch differs by rank, or a seed "
+        "does. Without a DistributedSampler every rank reads the same data.",
+        "Set no_sync round forward and backward of all but the last accumulated batch; call the "
+        "wrapper; give the DataLoader a DistributedSampler.",
         "with model.no_sync() if i < last else contextlib.nullcontext():\n"
         "    loss = model(x).sum()\n    loss.backward()",
     ),
