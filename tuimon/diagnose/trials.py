@@ -13,6 +13,8 @@ from tuimon.model.trials import CONFIRMED, NO_DIFFERENCE, RESULTS, TrialRecord
 
 # A trial of a cause that has no operation speaks of the trouble it was made in, not of later ones.
 NEAR_STEPS = 64
+# These speak of how the loop is written, which is the same in every step.
+_OF_THE_LOOP = ("amp-order",)
 
 
 def decided(finding: Finding, trials: Iterable[TrialRecord]) -> Finding:
@@ -42,7 +44,7 @@ def concerns(trial: TrialRecord, finding: Finding) -> bool:
         return False
     if (trial.module, trial.op) != (where.module, where.op or ""):
         return False
-    if trial.op or trial.step is None or finding.step is None:
+    if trial.op or trial.cause in _OF_THE_LOOP or trial.step is None or finding.step is None:
         return True
     return abs(trial.step - finding.step) <= NEAR_STEPS
 

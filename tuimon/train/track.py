@@ -105,7 +105,7 @@ class Track(Owner):
         examiner, hold = observer.examiner, observer.gate.hold
         if update.is_bad or examiner.requested or examiner.skips or examiner.nodes.hooks:
             examiner.at_gate(self, update.measured)
-        if examiner.testing.growth is not None and self.index == 0 and not scaled:
+        if examiner.testing.waits and self.index == 0:
             examiner.testing.before_update(self, observer.losses.last)
         if update.is_bad or hold.skips or hold.bad:
             hold.settle(self)

@@ -29,25 +29,31 @@ class Testing:
 
     Attributes:
         growth: sees whether the loss grows; None where nothing would follow from that.
+        waits: updates of the primary optimizer are to be told before they happen.
     """
 
     __test__ = False  # no class of tests
 
     def __init__(self, observer: Observer, reruns: Reruns) -> None:
         self.growth: Growth | None = None
+        self.waits = False
+        self._saw_order = False
         self._observer = observer
         self._reruns = reruns
         self._policy = Policy()
         self._is_on = False
         self._growths = 0
         self._trials: Trials | None = None
-        self._on_growth = observer.boundary.within("trials", self._look_into)
+        within = observer.boundary.within
+        self._on_growth = within("trials", self._look_into)
+        self._on_order = within("trials", self._look_at_order)
 
     def adopt(self, policy: Policy, level: str) -> None:
         """Follow this policy from now on."""
         self._policy = policy
         self._is_on = policy.trials and level == FULL
         self.growth = Growth() if self._is_on and self._growths < MAX_GROWTHS else None
+        self.waits = self._is_on
 
     def after(self, autopsy: Autopsy, about: Mapping[str, Any]) -> None:
         """Test the causes that an autopsy suggests, on copies of what its step began with."""
@@ -64,8 +70,19 @@ class Testing:
     def before_update(self, track: Track, loss: float | None) -> None:
         """An update of the primary optimizer is about to happen."""
         growth, measured = self.growth, track.update.measured
+        if track.update.scaled:
+            if track.update.calls and not self._saw_order:
+                self._on_order(track)
+            return
         if growth is not None and measured is not None and growth.rises(loss, measured.total):
             self._on_growth(track)
+
+    def _look_at_order(self, track: Track) -> None:
+        """Gradients were clipped and still carry the loss scale: once is enough to know."""
+        self._saw_order = True
+        scale = self._observer.scale_of(track)
+        if scale is not None:
+            self._apart(lambda trials: trials.test_order(track, scale, self._rank()))
 
     def _look_into(self, track: Track) -> None:
         """The loss grows, and is finite still: what the coming update would do is looked into."""
@@ -89,6 +106,7 @@ class Testing:
             loss=loss,
             scale=None if track is None else self._observer.scale_of(track),
             track=track,
+            clips=() if track is None else list(track.update.calls),
         )
 
     def _apart(self, test: Callable[[Trials], None]) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from tuimon.diagnose.findings import Finding, Where
 from tuimon.model.autopsy import OPTIMIZER, Autopsy
 from tuimon.model.text import plain
 from tuimon.model.trials import CONFIRMED, NO_DIFFERENCE, REFUTED, TrialRecord
@@ -22,11 +23,19 @@ from tuimon.train.trials.following import FrameStage, is_like, starts
 from tuimon.train.trials.guarding import Guarded, spot_of
 from tuimon.train.trials.hiding import Hidden
 from tuimon.train.trials.judging import Judgement, judge
+from tuimon.train.trials.ordering import (
+    UNCLIPPED,
+    UNSCALED_FIRST,
+    is_spreading,
+    judge_order,
+    judge_spread,
+    lengths,
+)
 from tuimon.train.trials.planning import BY_SAMPLES, OF_SAMPLES, candidates, changes_for
 from tuimon.train.trials.replaying import ClosureStage, ModelStage, Outcome, Roots, Stage
 
 if TYPE_CHECKING:
-    from tuimon.diagnose.findings import Finding
+    from tuimon.train.account import ClipCall
     from tuimon.train.track import Track
 
 _Played = TypeVar("_Played")
@@ -44,6 +53,7 @@ class Incident(NamedTuple):
         loss: what the step showed, without a scale; None where it is not known.
         scale: what the gradients carry.
         track: whose update, for an incident in the optimizer.
+        clips: what was clipped of the gradients.
     """
 
     calls: Sequence[Call]
@@ -52,6 +62,7 @@ class Incident(NamedTuple):
     loss: float | None
     scale: float | None
     track: Track | None = None
+    clips: Sequence[ClipCall] = ()
 
 
 class Trials:
@@ -95,10 +106,24 @@ class Trials:
         for finding in found:
             if self.may_run:
                 self._tell(finding, bench.test(finding), clock)
+        if incident.track is not None and is_spreading(incident.clips):
+            params = incident.track.plan.params
+            trial = Trial(UNCLIPPED, judge_spread(params, bench.bad_gradients))
+            spread = _finding("clip-nonfinite", autopsy.step, autopsy.rank)
+            self._tell(spread, iter([trial]), clock)
+
+    def test_order(self, track: Track, scale: float, rank: int) -> None:
+        """Test what a clipping has taken from gradients that still carry the loss scale."""
+        if not self.may_run or not track.update.calls:
+            return
+        clock = Clock(0.0)
+        found = lengths(track.update.calls[-1], scale)
+        if found is not None:
+            trial = Trial(UNSCALED_FIRST, judge_order(found, scale))
+            self._tell(_finding("amp-order", track.step, rank), iter([trial]), clock)
 
     def test_update(self, incident: Incident, roots: Roots, rank: int, limit_s: float) -> None:
         """Test what the coming update of a training does whose loss grows."""
-        from tuimon.diagnose.findings import Finding, Where
         from tuimon.train.trials.overshooting import Step, step_trials
 
         track = incident.track
@@ -111,15 +136,7 @@ class Trials:
             if before.is_sound and is_like(before, incident.loss):
                 step = Step(optimizer, roots, stage.play, incident.loss, before.summed)
                 for cause, trial in step_trials(step, clock):
-                    finding = Finding(
-                        cause=cause,
-                        severity="warning",
-                        confidence=0.0,
-                        status="consistent",
-                        step=track.step,
-                        where=Where(rank=rank),
-                    )
-                    self._tell(finding, iter([trial]), clock)
+                    self._tell(_finding(cause, track.step, rank), iter([trial]), clock)
                 return
 
     def _tell(self, finding: Finding, trials: Iterator[Trial], clock: Clock) -> None:
@@ -143,6 +160,13 @@ class Trials:
                     time_ns=time.time_ns(),
                 )
             )
+
+
+def _finding(cause: str, step: int, rank: int) -> Finding:
+    """A finding without an operation, as the rules would have it."""
+    where = Where(rank=rank)
+    about = {"severity": "warning", "confidence": 0.0, "status": "consistent"}
+    return Finding(cause=cause, step=step, where=where, **about)
 
 
 class Trial(NamedTuple):
@@ -194,7 +218,11 @@ class Clock:
 
 
 class Bench:
-    """One step that can be replayed, and what was tried on it."""
+    """One step that can be replayed, and what was tried on it.
+
+    Attributes:
+        bad_gradients: how many are not finite in the replay without a change.
+    """
 
     def __init__(self, autopsy: Autopsy, incident: Incident, roots: Roots, clock: Clock) -> None:
         self._autopsy = autopsy
@@ -205,6 +233,7 @@ class Bench:
         self._watched = None if site is None else Guarded(spot_of(site))
         self._stage: Stage | None = None
         self._guilty: list[int] | None = None
+        self.bad_gradients = 0
 
     def find(self) -> bool:
         """Find a way to replay the step that shows what was wrong with it."""
@@ -214,6 +243,7 @@ class Bench:
             has_loss = not isinstance(stage, ModelStage)
             if outcome.is_bad and (not has_loss or is_like(outcome, self._incident.loss)):
                 self._stage = stage
+                self.bad_gradients = sum(each.startswith("gradient of") for each in outcome.bad)
                 return True
         return False
 
