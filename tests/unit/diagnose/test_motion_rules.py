@@ -166,6 +166,19 @@ def test_attention_without_warm_up_stands():
     assert "lr-schedule" not in causes(shallow, **given)
 
 
+def test_what_is_not_finite_before_any_update_is_no_matter_of_the_rate():
+    lost = Symptom("non-finite-loss", 0, 0, "critical", "loss is Inf")
+    names = [f"{at}.weight" for at in range(20)]
+    column = np.full(20, 0.14, "<f4").tobytes()
+    deep = StartingWeights(names, [100] * 20, column, column, column, b"\0" * 80)
+    run = Circumstances()
+    for record in (deep, Step(0, 0, loss=float("inf"), lrs=[0.1])):
+        run.see(record)
+    evidence = Evidence([lost, GROWING], None, "none", (), run)
+    found = {f.cause for rule in RULES for f in rule.conclude(evidence)}
+    assert "grad-explode" in found and "lr-too-high" not in found
+
+
 ROOT = ("LinalgVectorNorm", "Div")
 
 

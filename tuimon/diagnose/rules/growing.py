@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -20,12 +21,14 @@ LEAP = 1e3
 RECURRENT = 8  # calls of one module within a forward, or uses of one weight
 DEEP = 16  # weights in a row
 STEEP = 1e3  # a gradient norm at the first update that no sane net of inputs of order 1 has
+ENORMOUS = 1e5  # likewise, whatever the loss
 _RECURRENT_KINDS = ("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell")
 _NORMALISING = ("NativeLayerNorm", "NativeBatchNorm", "NativeGroupNorm", "CudnnBatchNorm")
 # What only overflows where its operands have grown; a fault of its own needs another look.
 _PRODUCTS = ("addmm", "mm", "bmm", "baddbmm", "addmv", "mv", "convolution", "linear", "matmul")
 _SIZES = ("mse_loss", "pow", "mul", "add", "sum", "mean", "square", "norm", "linalg_vector_norm")
 _NON_FINITE = ("non-finite-loss", "non-finite-gradient", "non-finite-parameter")
+ABSURD, SOON = 1e6, 3  # a first loss; updates after it
 GROWN = 1e9  # magnitude of an operand that has grown, in single precision
 
 
@@ -37,10 +40,10 @@ class Growing:
         if run is None:
             return
         overflow = _overflow(evidence)
-        symptom = _growth(evidence) or (overflow[0] if overflow else None)
+        symptom = _growth(evidence) or (overflow[0] if overflow else _sudden(evidence, run))
         if symptom is None:
             return
-        at_once = overflow is not None and overflow[1].step == 0
+        at_once = _at_once(evidence, overflow)
         verdicts = sorted(_verdicts(run, symptom, at_once=at_once), key=_certainty, reverse=True)
         for verdict in verdicts:
             yield from_symptom(verdict.cause, symptom, verdict.confidence, [verdict.reason])
@@ -93,6 +96,21 @@ def _overflow(evidence: Evidence) -> tuple[Symptom, Autopsy] | None:
     return None
 
 
+def _sudden(evidence: Evidence, run: Circumstances) -> Symptom | None:
+    """What ended in NaN within some updates of a steep beginning, where nothing was examined."""
+    if evidence.autopsies or not (_steep(run) or (run.motion.start or 0.0) >= ABSURD):
+        return None
+    bad = [s for s in evidence.symptoms if s.kind in _NON_FINITE and s.severity == "critical"]
+    return next((s for s in bad if s.step is not None and s.step <= SOON), None)
+
+
+def _at_once(evidence: Evidence, overflow: tuple[Symptom, Autopsy] | None) -> bool:
+    """Whether values ceased to be finite before any update: no learning rate is to blame then."""
+    if overflow is not None:
+        return overflow[1].step == 0
+    return any(s.kind in _NON_FINITE and s.step == 0 for s in evidence.symptoms)
+
+
 def _has_overflowed(autopsy: Autopsy) -> bool:
     site = autopsy.first
     if site is None or autopsy.verdict != OPERATION or site.phase == OPTIMIZER:
@@ -113,14 +131,16 @@ def _steep(run: Circumstances) -> float:
     first = next((m for m in run.motion.first if m.grad_norm is not None), None)
     if first is None or first.grad_norm is None or first.loss is None:
         return 0.0
-    return first.grad_norm if first.grad_norm >= STEEP * max(1.0, abs(first.loss)) else 0.0
+    bound = min(ENORMOUS, STEEP * max(1.0, abs(first.loss)))
+    return first.grad_norm if first.grad_norm >= bound else 0.0
 
 
 def _depth(run: Circumstances) -> str:
     """Many layers in a row without normalisation, and a gradient that is steep from the start."""
     motion = run.motion
     kinds = motion.graph.kinds if motion.graph is not None else {}
-    norm = next((m.grad_norm for m in motion.first if m.grad_norm is not None), None) or 0.0
+    norm = motion.first[0].grad_norm if motion.first else 0.0
+    norm = math.inf if norm is None else norm
     if norm < STEEP or len(motion.begun) < DEEP or any(kind in kinds for kind in _NORMALISING):
         return ""
     return (
