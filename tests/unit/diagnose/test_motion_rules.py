@@ -11,6 +11,7 @@ from tuimon.diagnose.rules import RULES
 from tuimon.diagnose.rules.abstaining import abstain
 from tuimon.model.autopsy import NOT_REPRODUCED, Autopsy
 from tuimon.model.graphs import GraphSeen, LossTerm
+from tuimon.model.loop import Warned
 from tuimon.model.records import Batch, Facts, LayerTable, Step, Symptom
 from tuimon.model.samples import ParameterSample, ParameterSamples, StartingWeights
 
@@ -237,6 +238,13 @@ def test_a_rate_that_is_spent_before_the_training_has_come_anywhere():
 def test_a_rate_below_zero():
     rates = tuple(0.1 * (1 - step / 100) for step in range(200))
     assert causes(symptom=None, losses=FALLS, rates=rates) == ["lr-schedule"]
+
+
+def test_a_scheduler_that_steps_first():
+    warned = Warned(3, "scheduler-order", "Detected call of `lr_scheduler.step()` before ...")
+    assert causes(warned, symptom=None, losses=FALLS) == ["lr-schedule"]
+    scaled = Facts(optimizers=["SGD"], scaler="GradScaler")
+    assert causes(warned, scaled, symptom=None, losses=FALLS) == []
 
 
 def test_a_training_that_lost_what_it_had_learned():

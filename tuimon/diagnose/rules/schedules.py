@@ -36,6 +36,11 @@ class Schedules:
         run = evidence.circumstances
         if run is None or run.updates < LONG:
             return
+        early = run.loop.warned.get("scheduler-order")
+        if early and not run.motion.is_scaled:  # a skipped first update brings the same warning
+            detail = "the scheduler stepped before the first update: each rate comes one step early"
+            symptom = Symptom("slow-progress", 0, 0, "warning", detail)
+            yield from_symptom("lr-schedule", symptom, 0.8, [f"PyTorch warned: {early}"])
         if (negative := _negative(run.motion)) is not None:
             yield from_symptom("lr-schedule", negative, 0.96, [])
         elif (spent := _spent(run.motion)) is not None:
