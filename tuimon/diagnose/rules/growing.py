@@ -26,7 +26,10 @@ _RECURRENT_KINDS = ("RNN", "LSTM", "GRU", "RNNCell", "LSTMCell", "GRUCell")
 _NORMALISING = ("NativeLayerNorm", "NativeBatchNorm", "NativeGroupNorm", "CudnnBatchNorm")
 # What only overflows where its operands have grown; a fault of its own needs another look.
 _PRODUCTS = ("addmm", "mm", "bmm", "baddbmm", "addmv", "mv", "convolution", "linear", "matmul")
-_SIZES = ("mse_loss", "pow", "mul", "add", "sum", "mean", "square", "norm", "linalg_vector_norm")
+_SIZES = (
+    *("mse_loss", "pow", "mul", "add", "sub", "sum", "mean", "square", "norm"),
+    *("linalg_vector_norm", "native_", "var", "std", "cumsum", "dot"),
+)
 _NON_FINITE = ("non-finite-loss", "non-finite-gradient", "non-finite-parameter")
 ABSURD, SOON = 1e6, 3  # a first loss; updates after it
 GROWN = 1e9  # magnitude of an operand that has grown, in single precision

@@ -10,11 +10,18 @@ from tuimon.diagnose.rules.concluding import from_symptom
 from tuimon.diagnose.rules.scales import unsteady
 from tuimon.diagnose.rules.stalling import is_adaptive
 
+FEW = 2  # spikes that built up: too few for a warning, and worth a thought
+REMARK = 0.45
+
 
 class Spiking:
     """Data that came and went, or an optimizer whose steps are too long for where it is."""
 
     def conclude(self, evidence: Evidence) -> Iterator[Finding]:
+        gradual = [s for s in evidence.symptoms if s.kind == "spike" and "lead_steps" in s.figures]
+        if len(gradual) >= FEW and all(s.severity == "info" for s in gradual):
+            cause = "opt-dynamics" if is_adaptive(evidence) else "lr-too-high"
+            yield from_symptom(cause, gradual[0], REMARK, _leads(evidence))
         for symptom in evidence.symptoms:
             if symptom.kind != "spike" or symptom.severity == "info":
                 continue
