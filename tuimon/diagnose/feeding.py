@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from tuimon.diagnose.batches import non_finite_in_words
 from tuimon.model.batches import LossFacts, LossSeen, TensorSummary
 from tuimon.model.records import Batch
 
@@ -63,12 +64,14 @@ class Feed:
         losses: by (operation, what made its predictions).
         outliers: batches that a loss or gradient jumped with, and that reach further than usual.
         inputs: tensors of the first batch.
+        poisoned: step -> what its batch held that is not finite, in words.
     """
 
     def __init__(self) -> None:
         self.losses: dict[tuple[str, ...], LossRange] = {}
         self.outliers: list[Outlier] = []
         self.inputs: list[TensorSummary] = []
+        self.poisoned: dict[int, str] = {}
         self._usual: dict[str, float] = {}
         self._usual_looks = 0
 
@@ -76,6 +79,10 @@ class Feed:
         """Take one batch in."""
         for seen in batch.losses:
             self._take(seen, batch.step)
+        computed = any(each.is_computed for each in batch.inputs)
+        found = "" if computed else non_finite_in_words(batch)
+        if found and len(self.poisoned) < MAX_KINDS:
+            self.poisoned.setdefault(batch.step, found)
         named = [(f"input {each.name}", each) for each in batch.inputs if not each.is_computed]
         named += [
             (f"the target of {seen.facts.op.partition('Backward')[0]}", seen.target)

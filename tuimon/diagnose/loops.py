@@ -48,6 +48,7 @@ class LoopFigures:
         starving: elements of trained parameters that have never had a gradient, beside all.
         starving_names: some of them.
         looked: updates that `starving` rests on.
+        passes: passes over the data, by the DataLoader, the one under way included.
         moving: parameters whose values change although they have no gradient.
         overflows, spreads: steps whose clipping divided by a norm that is not finite, with finite
             gradients and with some that are not.
@@ -61,7 +62,7 @@ class LoopFigures:
         self.norms: dict[str, NormLayer] = {}
         self.ranks: list[RankState] = []
         self.warned: dict[str, str] = {}
-        self.looked = 0
+        self.looked = self.passes = 0
         self.moving: set[str] = set()
         self.overflows: list[int] = []
         self.spreads: list[int] = []
@@ -114,6 +115,8 @@ class LoopFigures:
                 yield self._table.names[index]
 
     def _note_step(self, record: Step) -> None:
+        if record.data_epoch is not None:
+            self.passes = max(self.passes, record.data_epoch + 1)
         if record.backward_calls and not record.skipped:
             self._note_missing(record)
         if record.max_norm is None or not math.isfinite(record.max_norm):

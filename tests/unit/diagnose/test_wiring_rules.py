@@ -249,3 +249,39 @@ def test_half_precision_loses_gradients_that_look_like_dead_units() -> None:
     dead = symptom("dead-units", dead_share=0.6)
     assert told(stuck(active("Linear", "float16")), dead)[0] == "fp16-underflow"
     assert told(stuck(active("Linear")), dead)[0] == "dead-relu"
+
+
+def test_a_batch_that_is_not_finite_and_the_step_it_spoils() -> None:
+    held = TensorSummary("0", [8, 4], "float32", looked_at=32, posinf=2, low=0, high=1)
+    poisoned = trained(Batch(40, 0, "suspicion", [held]))
+    here, before = (
+        symptom("non-finite-gradient", "critical", 40),
+        symptom("non-finite-loss", step=9),
+    )
+    assert told(poisoned, here) == ["data-nonfinite"]
+    assert told(poisoned) == told(poisoned, here, before) == []
+    mask = TensorSummary("1", [8, 4], "float32", looked_at=32, neginf=2, low=0, high=0)
+    assert told(trained(Batch(40, 0, "suspicion", [mask])), here) == []
+
+
+def learned_by_heart(passes: int, level: float) -> Circumstances:
+    losses = [1.4] * 20 + [level] * 160
+    samples = [
+        ParameterSamples(at, 0, [ParameterSample("w", 0.1, 1.0, 1.0, 1e-3)]) for at in (1, 2)
+    ]
+    table = LayerTable(0, ["w"], [[4, 4]], ["float32"], [True], [0])
+    return trained(table, *samples, losses=losses, data_epoch=passes - 1)
+
+
+def test_labels_that_are_only_learned_by_heart() -> None:
+    slow = symptom("slow-progress", "info", chance=1.386)
+    assert told(learned_by_heart(8, 1.34), slow) == ["label-semantics"]
+    assert told(learned_by_heart(1, 1.34), slow) == []  # a hard task, seen once
+    assert told(learned_by_heart(8, 1.2), slow) == []
+
+
+def test_an_update_past_the_scaler_comes_before_what_overflows_then() -> None:
+    from tuimon.model.amp import AmpCalls
+
+    past = trained(AmpCalls(scaled=60, direct_steps=60, first={"direct_steps": 0}))
+    assert causes(past, symptom("non-finite-gradient", "critical", 1)) == ["amp-order"]

@@ -10,7 +10,7 @@ from tuimon.diagnose.rules.clipping import ClippedByInfinity
 from tuimon.diagnose.rules.continuing import Resumed
 from tuimon.diagnose.rules.crashing import Crashing
 from tuimon.diagnose.rules.derivatives import Derivatives
-from tuimon.diagnose.rules.fed import DataScale, Outlier
+from tuimon.diagnose.rules.fed import DataScale, Outlier, Poisoned
 from tuimon.diagnose.rules.growing import Growing
 from tuimon.diagnose.rules.leaping import Leaping
 from tuimon.diagnose.rules.leaves import Leaves, Updates
@@ -51,6 +51,7 @@ RULES: tuple[Rule, ...] = (
     Unreached(),
     DataScale(),
     Outlier(),
+    Poisoned(),
     Beginnings(),
     Resumed(),
     ClippedByInfinity(),

@@ -50,6 +50,23 @@ class DataScale:
             return
 
 
+class Poisoned:
+    """A batch that was not finite, and a step that was not either."""
+
+    def conclude(self, evidence: Evidence) -> Iterator[Finding]:
+        run = evidence.circumstances
+        if run is None:
+            return
+        for step, found in run.loop.feed.poisoned.items():
+            harm = [s for s in evidence.symptoms if s.kind.startswith("non-finite-")]
+            here = [s for s in harm if s.step == step and s.severity != "info"]
+            # A step before it that was bad already has another cause.
+            if here and all(s.step is None or s.step >= step for s in harm):
+                symptom = observed(f"the batch of step {step} held {found}", evidence, step)
+                yield from_symptom("data-nonfinite", symptom, 0.96, [here[0].detail])
+                return
+
+
 class Outlier:
     """A batch that reaches far beyond all earlier ones, and a training that suffered from it."""
 

@@ -12,6 +12,9 @@ from tuimon.diagnose.rules.stalling import is_adaptive
 from tuimon.model.records import Symptom
 
 COLLAPSING = "collapsing"
+# No update went by way of the scaler: what overflows then was made large by the scale, and the
+# scaler that would have left the update out was never asked.
+PASSED_BY = 0.97
 OFTEN, MOST = 8, 0.5  # updates, and their share: a wrong order that is the rule
 _SAYINGS = {
     "clipped_scaled": ("amp-order", 0.95, "gradients were clipped while they carried the scale"),
@@ -45,6 +48,8 @@ class ScalerOrder:
             symptom = _suffering(evidence)
             # Without such an optimizer every one of these updates has another length than meant.
             always = not is_adaptive(evidence) and count >= OFTEN
+            if name == "direct_steps" and count >= OFTEN and not calls.scaler_steps:
+                confidence = PASSED_BY
             if symptom is None and always and count >= MOST * calls.scaler_steps:
                 symptom = observed(times, evidence, step)
             if symptom is not None:

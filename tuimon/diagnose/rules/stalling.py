@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from tuimon.diagnose.circumstances import Circumstances
 from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.rules.concluding import from_symptom
 from tuimon.diagnose.rules.misusing import applied_twice
+from tuimon.diagnose.rules.observing import observed
 from tuimon.model.records import Symptom
 from tuimon.model.units import number
 
 LONG = 50  # updates from which on a training is one
 MOST = 0.5  # of the updates
 UNDONE = 0.5  # of the first loss: below it the training has come somewhere
+SLOW = ("plateau", "slow-progress")
+PASSES = 4  # over the data
+ENOUGH = 150  # updates
+BY_HEART = 0.94  # of guessing
+MOVING = 1e-4  # an update against the length of a weight
 _ADAPTIVE = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Lion", "Adafactor")
 _SATURATING = ("Sigmoid", "Tanh", "Hardsigmoid", "Softsign")
 _STALLS = ("plateau", "slow-progress", "frozen-parameters", "vanishing-gradient", "dead-units")
@@ -108,12 +116,14 @@ class Blocked:
         if run is None:
             return
         for symptom in evidence.symptoms:
-            if symptom.severity == "info":
-                continue
             if symptom.kind == "dead-units" and _loses_gradients(run, evidence, symptom):
                 reason = "modules compute in float16 without a GradScaler: gradients became 0"
-                yield from_symptom("fp16-underflow", symptom, 0.93, [reason])
-            elif symptom.kind == "dead-units":
+                known = observed(symptom.detail, evidence, symptom.step)
+                yield from_symptom("fp16-underflow", known, 0.93, [reason])
+                continue
+            if symptom.severity == "info":
+                continue
+            if symptom.kind == "dead-units":
                 yield from_symptom("dead-relu", symptom, 0.93, _after_explosion(evidence))
                 if any(s.kind == "explosion" for s in evidence.symptoms):
                     yield from_symptom("lr-too-high", symptom, 0.7, _after_explosion(evidence))
@@ -152,9 +162,11 @@ class Plateau:
             for s in evidence.symptoms
             if s.kind in ("plateau", "slow-progress") and s.severity != "info"
         ]
-        if run is None or not plateaus:
+        if run is None:
             return
-        symptom = plateaus[0]
+        symptom = plateaus[0] if plateaus else _memorising(run, evidence)
+        if symptom is None:
+            return
         if run.spread:
             shapes = " against ".join(str(tuple(shape)) for shape in run.spread)
             reason = f"the loss was given {shapes} and spread both to one larger shape"
@@ -174,7 +186,22 @@ class Plateau:
                 f"gradients are alive (norm {number(norms[-1]) if norms else '0'}) and the "
                 f"learning rate is {number(run.last_rate)}, yet nothing is learned"
             )
-            yield from_symptom("label-semantics", symptom, 0.75, [reason])
+            certain = any(symptom is each for each in plateaus)
+            yield from_symptom("label-semantics", symptom, 0.75 if certain else 0.6, [reason])
+
+
+def _memorising(run: Circumstances, evidence: Evidence) -> Symptom | None:
+    """A loss a little below guessing after several passes over the same data, and no lower.
+
+    What a task has to teach shows in the first pass; what comes slowly later is learned by heart.
+    """
+    slow = next((s for s in evidence.symptoms if "chance" in s.figures and s.kind in SLOW), None)
+    ratio, level = run.motion.usual_ratio, run.motion.level
+    if slow is None or level is None or ratio is None or run.loop.passes < PASSES:
+        return None
+    if level < BY_HEART * slow.figures["chance"] or run.updates < ENOUGH or ratio < MOVING:
+        return None
+    return replace(slow, kind="plateau", severity="warning")
 
 
 def _has(evidence: Evidence, figure: str) -> bool:
