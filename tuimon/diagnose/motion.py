@@ -28,6 +28,7 @@ ROW = 3  # updates in a row that make a peak
 USUAL = 32  # updates whose median a gradient norm is compared with
 MIN_USUAL = 8
 LEAP = 1e3  # times that median
+OVERFLOWN = 3.4e38  # the end of single precision stands for what lies beyond
 AFTER = 3  # updates after a leap in which the loss shows what it did
 RAISED = 3.0  # a rate this many times the one before was raised, and is not warming up
 
@@ -232,6 +233,8 @@ class Motion:
     def _note_step(self, record: Step) -> None:
         rate = record.lrs[0] if record.lrs else None
         loss, norm = loss_of(record), record.grad_norm
+        if norm == math.inf and not record.bad_total:
+            norm = OVERFLOWN  # finite gradients whose squares are not
         moment = Moment(record.step, _finite(loss), _finite(norm), rate, record.max_norm)
         if not self.first:
             self.first_scale = record.loss_scale

@@ -9,6 +9,7 @@ from itertools import pairwise
 from tuimon.diagnose.circumstances import Circumstances
 from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.findings import Finding
+from tuimon.diagnose.motion import OVERFLOWN
 from tuimon.diagnose.rules.concluding import from_symptom
 from tuimon.diagnose.rules.operations import Verdict
 from tuimon.diagnose.rules.scales import oversized
@@ -19,6 +20,7 @@ from tuimon.model.units import number
 # One update of a plain net multiplies the gradient by tens; a product over time or depth by more.
 LEAP = 1e3
 RECURRENT = 8  # calls of one module within a forward, or uses of one weight
+UNROLLED, REPEATED = 200, 30  # nodes of a graph, and how many to one parameter: layers make ten
 DEEP = 16  # weights in a row
 STEEP = 1e3  # a gradient norm at the first update that no sane net of inputs of order 1 has
 ENORMOUS = 1e5  # likewise, whatever the loss
@@ -31,6 +33,7 @@ _SIZES = (
     *("linalg_vector_norm", "native_", "var", "std", "cumsum", "dot"),
 )
 _NON_FINITE = ("non-finite-loss", "non-finite-gradient", "non-finite-parameter")
+RECOVERED, NEAR, FAR = 0.5, 3, 50.0  # of the first loss; updates; times the level
 ABSURD, SOON = 1e6, 3  # a first loss; updates after it
 GROWN = 1e9  # magnitude of an operand that has grown, in single precision
 
@@ -47,11 +50,14 @@ class Growing:
         if symptom is None:
             return
         at_once = _at_once(evidence, overflow)
+        outlier = _came_with_data(evidence, run, symptom)
+        if outlier is not None:
+            yield from_symptom("data-outlier", symptom, 0.9, [outlier])
         verdicts = sorted(_verdicts(run, symptom, at_once=at_once), key=_certainty, reverse=True)
         for verdict in verdicts:
             yield from_symptom(verdict.cause, symptom, verdict.confidence, [verdict.reason])
         if not at_once:
-            explained = bool(verdicts) and verdicts[0].confidence >= 0.85
+            explained = bool(outlier) or (bool(verdicts) and verdicts[0].confidence >= 0.85)
             yield from _rate(run, symptom, 0.6 if explained else 0.85)
 
 
@@ -96,6 +102,24 @@ def _overflow(evidence: Evidence) -> tuple[Symptom, Autopsy] | None:
             near = symptom.step is not None and abs(symptom.step - autopsy.step) <= 1
             if symptom.kind in _NON_FINITE and near and symptom.severity != "info":
                 return symptom, autopsy
+    return None
+
+
+def _came_with_data(evidence: Evidence, run: Circumstances, symptom: Symptom) -> str | None:
+    """A loss that jumped from its level at once, between calm updates, and came back."""
+    step, start, level = symptom.step, run.motion.start, run.motion.level
+    if step is None or start is None or level is None or level > RECOVERED * start:
+        return None
+    if any(abs(at - step) <= NEAR for at, _, _ in run.motion.raises):
+        return None
+    for spike in evidence.symptoms:
+        near = spike.kind == "spike" and spike.step is not None and abs(spike.step - step) <= 1
+        if near and "lead_steps" not in spike.figures and spike.figures.get("times", 0) >= FAR:
+            times = number(spike.figures["times"])
+            return (
+                f"the loss rose {times} times within one update, from calm gradients, and came "
+                f"back to {number(level)}: a step that is too long builds up first"
+            )
     return None
 
 
@@ -154,9 +178,15 @@ def _depth(run: Circumstances) -> str:
 
 def _leap(run: Circumstances) -> float:
     """The largest factor between two gradient norms in a row."""
-    norms = [m.grad_norm for m in (*run.motion.first, *run.motion.newest)]
-    pairs = [(a, b) for a, b in pairwise(norms) if a is not None and b is not None and a > 0]
-    return max((b / a for a, b in pairs), default=1.0)
+    found = 1.0
+    for row in (run.motion.first, run.motion.newest):
+        for now, following in pairwise(row):
+            if now.grad_norm and following.grad_norm:
+                found = max(found, following.grad_norm / now.grad_norm)
+            elif now.grad_norm and now.loss is not None and following.loss is None:
+                # From a finite loss to none within one update: beyond what can be measured.
+                found = max(found, OVERFLOWN / now.grad_norm)
+    return found
 
 
 def recurrence(run: Circumstances) -> str:
@@ -172,6 +202,13 @@ def recurrence(run: Circumstances) -> str:
     used = [(n, c) for n, c in (graph.uses if graph else []) if c >= RECURRENT and n in matrices]
     if used:
         return f"{used[0][0]} is used {used[0][1]} times within one forward"
+    if graph is not None and graph.is_whole:
+        params = max(1, len(run.motion.begun) + len(run.motion.tables))
+        if graph.nodes >= UNROLLED and graph.nodes >= REPEATED * params:
+            return (
+                f"the loss's graph has {graph.nodes:,} nodes for {params} parameters: the same "
+                f"computation follows itself, and backward multiplies its Jacobian as often"
+            )
     names = run.table.names if run.table else []
     found = next((name for name in names if name.rpartition(".")[2].startswith("weight_hh")), "")
     return f"{found} is applied once a time step" if found else ""

@@ -26,7 +26,7 @@ from tuimon.diagnose.rules.stalling import is_adaptive
 from tuimon.model.records import Symptom
 from tuimon.model.units import number
 
-LONG = 100  # updates before a loss that has not moved is called standing
+LONG = 80  # updates before a loss that has not moved is called standing
 STANDING = 0.95  # of the first losses
 # A step of a third of a weight's length leaves little of what the weight was. Steps in use are a
 # thousandth (Goyal et al. 2017), a tenth while Adam begins.
@@ -53,7 +53,7 @@ class Standing:
 
     def conclude(self, evidence: Evidence) -> Iterator[Finding]:
         run = evidence.circumstances
-        if run is None or run.updates < LONG:
+        if run is None or run.updates < LONG or _grows(evidence):
             return
         swings = _swings(run, evidence)
         told = _told(evidence) or swings
@@ -61,14 +61,21 @@ class Standing:
         if symptom is None:
             return
         verdicts = [*_begun(run), *_settings(run, evidence), *_short(run, evidence), *_long(run)]
+        verdicts += _faded(run)
         if swings is not None:
             reason = f"the learning rate is {number(run.top_rate)}, too long for the curvature"
             verdicts.append(Verdict("lr-too-high", 0.85, reason))
         if told is not None:
-            verdicts += [*unsteady(run.motion), *weighted(run.motion), *_faded(run)]
+            verdicts += [*unsteady(run.motion), *weighted(run.motion)]
             verdicts += _cold(run, evidence)
         for verdict in verdicts:
             yield from_symptom(verdict.cause, symptom, verdict.confidence, [verdict.reason])
+
+
+def _grows(evidence: Evidence) -> bool:
+    """Whether an explosion explains that nothing was learned; it has rules of its own."""
+    lost = ("explosion", "non-finite-parameter")
+    return any(s.kind in lost and s.severity == "critical" for s in evidence.symptoms)
 
 
 def _told(evidence: Evidence) -> Symptom | None:
