@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+import torch
 
 from tuimon.model.autopsy import MAX_PATH
 from tuimon.train.autopsy.origins import Site
@@ -36,6 +38,31 @@ def above(roots: Iterable[Any], site: Site) -> list[str]:
             break
         names.append(found.name())
     return names
+
+
+def outermost(
+    outputs: Sequence[torch.Tensor], grads: Sequence[torch.Tensor | None]
+) -> list[torch.Tensor | None]:
+    """The gradients of those outputs that no other one was computed from.
+
+    What came back to the others has passed through these: a model that gives its loss beside its
+    logits would be given the gradient of the logits twice.
+    """
+    seeded = [
+        index
+        for index, (tensor, grad) in enumerate(zip(outputs, grads, strict=True))
+        if grad is not None and tensor.grad_fn is not None
+    ]
+    found = list(grads)
+    if len(seeded) < 2:
+        return found
+    nodes = {index: outputs[index].grad_fn for index in seeded}
+    for index in seeded:
+        below = set(_below([nodes[index]])) - {nodes[index]}
+        for other in seeded:
+            if nodes[other] in below:
+                found[other] = None
+    return found
 
 
 def _below(roots: Iterable[Any]) -> Iterable[Any]:

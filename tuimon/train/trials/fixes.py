@@ -166,9 +166,10 @@ def one_counted(args: list[Any], kwargs: dict[str, Any]) -> int:
 
 def all_of_it(args: list[Any], kwargs: dict[str, Any]) -> int:
     """A spread over as many elements as there are, instead of one less."""
-    if not _is_real(args, 0) or "correction" not in kwargs:
+    if not _is_real(args, 0):
         return 0
-    correction = kwargs["correction"] if kwargs["correction"] is not None else 1
+    correction = kwargs.get("correction")
+    correction = 1 if correction is None else correction
     dims = args[1] if len(args) > 1 else kwargs.get("dim")
     given = args[0]
     sizes = given.shape if dims is None or not len(dims) else [given.shape[d] for d in dims]

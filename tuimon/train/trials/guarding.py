@@ -136,13 +136,15 @@ class Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if node is not None and not again:
             if node._sequence_nr() not in self._nodes:
                 return func(*args, **(kwargs or {}))
-            return self._call(func, kind, args, kwargs, self._guarded.backward.get(name), False)
+            fix = self._guarded.backward.get(name)
+            return self._call(func, kind, args, kwargs, fix=fix, counts=False)
         if name not in self._spot.ops or not self._is_here():
             return func(*args, **(kwargs or {}))
         self._guarded.seen += 1
         if not again and self._is_in_graph(args):
             self._nodes.add(torch._C._autograd._get_sequence_nr() - 1)
-        return self._call(func, kind, args, kwargs, self._guarded.forward.get(name), True)
+        fix = self._guarded.forward.get(name)
+        return self._call(func, kind, args, kwargs, fix=fix, counts=True)
 
     def _is_in_graph(self, args: Sequence[Any]) -> bool:
         return any(isinstance(each, torch.Tensor) and each.requires_grad for each in args)
@@ -163,6 +165,7 @@ class Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kind: Kind,
         args: Sequence[Any],
         kwargs: Mapping[str, Any] | None,
+        *,
         fix: fixes.Fix | None,
         counts: bool,
     ) -> Any:
@@ -178,7 +181,8 @@ class Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with looks.apart(), contextlib.suppress(RuntimeError, TypeError):
             tensors = read.written or flat_tensors(result)
             after = [_Look(each) for each in tensors]
-            if _is_born(before, after):
+            # In the derivative of a forward fault everything is bad anyway.
+            if (counts or self._spot.in_backward) and _is_born(before, after):
                 self._guarded.born += 1
             for each in tensors:
                 self._guarded.largest = max(self._guarded.largest, _size(each))

@@ -41,7 +41,7 @@ class Hidden(Guarded):
     Attributes:
         learns: this replay is the first.
         hidden: by the number of the call, which elements may be exchanged.
-        is_hidden: every dangerous element is hidden by a selection.
+        is_open: a selection of the same shape lets something dangerous through.
     """
 
     def __init__(self, spot: Spot) -> None:
@@ -51,6 +51,7 @@ class Hidden(Guarded):
         self.hidden: dict[int, torch.Tensor] = {}
         self.dangerous: dict[int, torch.Tensor] = {}
         self.selections: list[torch.Tensor] = []
+        self.is_open = False
 
     @property
     def is_possible(self) -> bool:
@@ -78,6 +79,7 @@ class Hidden(Guarded):
                 spread = mask.expand(danger.shape)
             except RuntimeError:
                 continue
+            self.is_open = True
             if bool((spread | ~danger).all()) and not bool(spread.all()):
                 return spread
         return None

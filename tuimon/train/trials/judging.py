@@ -50,5 +50,5 @@ def judge(watched: Guarded | None, change: Change, outcome: Outcome) -> Judgemen
     if isinstance(change, Guarded) and not change.born:
         detail = f"the operation is sound then, but something else is not: {left}"
         return Judgement(NO_DIFFERENCE, detail)
-    changed = told(change.count)
-    return Judgement(REFUTED, f"{changed} changed, and still not finite: {left}")
+    changed = f"{told(change.count)} changed, and still not finite: {left}"
+    return Judgement(REFUTED if isinstance(change, Guarded) else NO_DIFFERENCE, changed)

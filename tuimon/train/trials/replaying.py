@@ -25,6 +25,7 @@ from tuimon.train.autopsy.sandbox import sandbox
 from tuimon.train.autopsy.scene import Call
 from tuimon.train.autopsy.sites import Place
 from tuimon.train.autopsy.surroundings import surroundings
+from tuimon.train.autopsy.upstream import outermost
 from tuimon.train.layers import unwrap
 from tuimon.train.signals import is_from_handler
 from tuimon.train.trials.changes import Change, Setting
@@ -89,14 +90,10 @@ class ModelStage:
 
     @property
     def is_possible(self) -> bool:
-        """Whether what is needed was kept, and is sound."""
+        """Whether what is needed was kept."""
         if self._call.module() is None:
             return False
-        if not self._backward:
-            return True
-        grads = [grad for grad in self._call.grads or () if grad is not None]
-        with looks.apart():
-            return bool(grads) and not any(map(looks.is_bad, grads))
+        return not self._backward or any(grad is not None for grad in self._call.grads or ())
 
     def play(self, change: Change) -> Outcome:
         call, module = self._call, self._call.module()
@@ -109,7 +106,13 @@ class ModelStage:
                 outputs = flat_tensors(replay.enter(lambda: root(*args, **kwargs)))
             replay.look("output", outputs)
             if self._backward and call.grads is not None and len(call.grads) == len(outputs):
-                replay.backward(outputs, _fitting(outputs, call.grads))
+                grads = outermost(outputs, _fitting(outputs, call.grads))
+                with looks.apart():
+                    came_bad = any(grad is not None and looks.is_bad(grad) for grad in grads)
+                if came_bad:
+                    replay.outcome.problem = "the gradient that came back was not finite already"
+                else:
+                    replay.backward(outputs, grads)
 
         states, generators = call.random, call.generators
         return replayed(

@@ -267,8 +267,11 @@ class Bench:
             if trial.judgement.result == CONFIRMED:
                 break
         confirmed = any(trial.judgement.result == CONFIRMED for trial in told)
+        unmet = self._watched is not None and not self._watched.seen
         if not told and cause in OF_SAMPLES:
             yield from self._samples()
+        elif unmet and cause in BY_SAMPLES and finding.where.sample is None:
+            yield from self._before_the_model(told)
         elif confirmed and cause in BY_SAMPLES and finding.where.sample is None:
             guilty = self._find_guilty()
             last = told.pop()
@@ -280,13 +283,23 @@ class Bench:
         else:
             yield from told
 
+    def _before_the_model(self, told: list[Trial]) -> Iterator[Trial]:
+        """The operation ran before the step, on what became the batch: which sample is it?"""
+        guilty = self._find_guilty()
+        for trial in told:
+            if not guilty:
+                yield trial
+                continue
+            detail = f"it ran before the step did, which is finite without {_listed(guilty)}"
+            yield trial._replace(judgement=Judgement(NO_DIFFERENCE, detail), sample=guilty[0])
+
     def _try(self, change: Change) -> Judgement:
         assert self._stage is not None
         if isinstance(change, Hidden):
             self._play(change)
             if not change.conclude():
                 why = "a value that the operation cannot take is not hidden by any selection"
-                return Judgement(REFUTED if change.dangerous else NO_DIFFERENCE, why)
+                return Judgement(REFUTED if change.is_open else NO_DIFFERENCE, why)
         return judge(self._watched, change, self._play(change))
 
     def _samples(self) -> Iterator[Trial]:
