@@ -5,7 +5,8 @@
 Bare steps and re-runs take turns in one process; ratios are those of the medians. "healthy" finds
 nothing and runs to the end; "ill" has a NaN in the first parameter, so that every operation of the
 forward is bad; "backward" has one element near the limit of float32 in the gradient that it begins
-with. "optimizer" is the trace of one step on copies. Never a gate.
+with. "optimizer" is the trace of one step on copies; "trial" is one replay in its sandbox, with one
+operation guarded, as a trial makes a few of them. Never a gate.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from tests.bench.loops import LOOPS, Loop
 from tuimon.train.autopsy.examination import Examination
 from tuimon.train.autopsy.optimizing import trace_optimizer
 from tuimon.train.autopsy.rerun import rerun_model
+from tuimon.train.autopsy.scene import Call
+from tuimon.train.trials.guarding import Guarded, Spot
+from tuimon.train.trials.replaying import ModelStage
 
 
 def batch_of(loop: Loop) -> torch.Tensor:
@@ -61,12 +65,18 @@ def measure(loop: Loop, rounds: int) -> dict[str, float]:
         with torch.no_grad():
             first.view(-1)[0] = kept
 
+    call = Call(loop.model, (batch,), {})
+    call.grads = [grads]
+    stage = ModelStage(call, [("", loop.model)], backward=True)
+    guarded = Guarded(Spot(frozenset(("addmm", "div"))), "div-zero")
+
     kinds: dict[str, Callable[[], object]] = {
         "step": loop.step,
         "healthy": lambda: rerun(grads, False),
         "ill": ill,
         "backward": lambda: rerun(bad, False),
         "optimizer": lambda: trace_optimizer(loop.optimizer, names=names),
+        "trial": lambda: stage.play(guarded),
     }
     for name, work in kinds.items():  # the first of each is not counted
         work()
@@ -84,7 +94,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"{'loop':6} {'step ms':>9} {'healthy':>9} {'ill':>9} {'backward':>9} {'optimizer':>10}")
+    names = ("healthy", "ill", "backward", "optimizer", "trial")
+    print(f"{'loop':6} {'step ms':>9} " + " ".join(f"{name:>9}" for name in names))
     for name in options.loops.split(","):
         torch.manual_seed(0)
         times = measure(LOOPS[name](False), options.rounds)
