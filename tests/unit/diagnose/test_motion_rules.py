@@ -180,6 +180,35 @@ def test_what_is_not_finite_before_any_update_is_no_matter_of_the_rate():
     assert "grad-explode" in found and "lr-too-high" not in found
 
 
+def unrolled(nodes: int) -> Batch:
+    return Batch(0, 0, graph=GraphSeen(nodes, True, {"Mul": nodes}, [("rates", 1)]))
+
+
+def test_an_unrolled_computation_is_recurrent_and_a_deep_net_is_not():
+    ends = (2.0, 3.0, *(float("nan"),) * 20)
+    known = {"losses": ends, "norms": (1.0, 2.0, float("nan"))}
+    assert causes(weights(0.1), unrolled(900), **known)[0] == "grad-explode"
+    assert causes(weights(0.1, 0.1, 0.1), unrolled(80), **known)[0] == "lr-too-high"
+
+
+def test_a_long_time_without_gates_fades():
+    fades = looks(uses=60)
+    assert causes(fades, weights(0.1, 0.1), symptom=None) == ["grad-vanish"]
+    assert causes(looks(uses=6), weights(0.1, 0.1), symptom=None) == []
+
+
+@pytest.mark.parametrize(("figures", "first"), [({}, "data-outlier"), ({"lead_steps": 9.0}, "")])
+def test_a_jump_that_came_at_once_and_went_is_data(figures, first):
+    jumped = Symptom("spike", 30, 0, "info", "it jumped", {"times": 7000.0, **figures})
+    run = Circumstances()
+    for step in range(100):
+        loss = 60.0 if 30 <= step < 34 else 2.0 * 0.95**step
+        run.see(Step(step, 0, loss=loss, grad_norm=1.0, lrs=[0.1]))
+    evidence = Evidence([GROWING, jumped], None, "none", (), run)
+    found = [f for rule in RULES for f in rule.conclude(evidence)]
+    assert max(found, key=lambda f: f.confidence).cause == (first or "lr-too-high")
+
+
 ROOT = ("LinalgVectorNorm", "Div")
 
 

@@ -94,6 +94,13 @@ def test_a_short_run_and_one_that_is_still_warming_up_are_not_judged() -> None:
     assert len(of_kind(diagnose([classes(0), *warming]), "plateau")) == 0
 
 
+def test_a_bad_beginning_that_falls_steadily_is_on_its_way() -> None:
+    slow = [classes(0), *run(200, lambda at: chance(at) + 0.35 - 0.0017 * at, as_usual)]
+    assert loud(diagnose(slow)) == []
+    arrived = run(400, lambda at: chance(at) + max(0.0, 0.3 - 0.01 * at), as_usual)
+    assert loud(diagnose([classes(0), *arrived])) == [("plateau", 0, "warning")]
+
+
 def test_one_side_of_a_game_is_not_accused() -> None:
     """The loss of a discriminator stays at ln 2 when all is well."""
     records = [classes(0), *run(400, chance, as_usual)]

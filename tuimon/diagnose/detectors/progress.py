@@ -21,6 +21,7 @@ LIVE_UPDATES = 1000
 MARGIN = 0.03
 # The variance of targets is known from some batches only, within about 5 %.
 MARGIN_SQUARES = 0.07
+FALLEN, STEADY = 0.03, 0.85  # share of the first block; of all pairs of blocks
 WORSE = 1.2  # above this many times chance the loss measures something else, such as other weights
 # Slow: still within an eighth of guessing. On its own a remark, as a hard task looks the same.
 SLOW = 0.125
@@ -63,6 +64,8 @@ class Progress(CourseDetector):
             figures["chance"] = chance
             gain = 1 - level / chance
             margin = MARGIN_SQUARES if course.chance.name.startswith("the var") else MARGIN
+            if is_on_its_way(course):
+                return  # an initialisation that is worse than guessing takes its time to get there
             if level <= WORSE * chance and gain <= margin:
                 severity = "info" if course.others else at_most
                 detail = (
@@ -133,6 +136,15 @@ def is_flat(course: Course) -> bool:
         return False
     half = len(blocks) // 2
     return median(blocks[half:]) > 0.98 * median(blocks[:half])
+
+
+def is_on_its_way(course: Course) -> bool:
+    """Whether the loss falls steadily: most of its blocks lie below most of the earlier ones."""
+    blocks = course.blocks
+    if len(blocks) < 4 or blocks[-1] > (1 - FALLEN) * blocks[0]:
+        return False
+    pairs = [(a, b) for at, a in enumerate(blocks) for b in blocks[at + 1 :]]
+    return sum(b < a for a, b in pairs) >= STEADY * len(pairs)
 
 
 def is_stuck(course: Course) -> bool:
