@@ -164,9 +164,14 @@ class Trials:
 
 def _finding(cause: str, step: int, rank: int) -> Finding:
     """A finding without an operation, as the rules would have it."""
-    where = Where(rank=rank)
-    about = {"severity": "warning", "confidence": 0.0, "status": "consistent"}
-    return Finding(cause=cause, step=step, where=where, **about)
+    return Finding(
+        cause=cause,
+        severity="warning",
+        confidence=0.0,
+        status="consistent",
+        step=step,
+        where=Where(rank=rank),
+    )
 
 
 class Trial(NamedTuple):
