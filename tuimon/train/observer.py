@@ -53,6 +53,7 @@ class Observer:
         roster: who is watched.
         current: the track whose outermost `step` is running.
         scaling: the track whose `GradScaler.step` is running.
+        scaler: that scaler.
         inside: steps that are taken inside backward.
         examiner: what becomes of a step that is not healthy.
         scenes: the forwards that the next update follows from.
@@ -73,6 +74,7 @@ class Observer:
         self.roster = Roster(session, self._make_track)
         self.current: Track | None = None
         self.scaling: Track | None = None
+        self.scaler: Any = None
         self.nested = 0
         self.losses = Losses()
         self.last_losses: Losses | None = None
@@ -117,10 +119,7 @@ class Observer:
 
     def scale_of(self, track: Track) -> float | None:
         """The loss scale that the gradients of an update carry; None without one."""
-        if self.scaling is not track:
-            return None
-        scales = (host_scale(scaler) for scaler in self.roster.scalers if scaler.is_enabled())
-        return next((scale for scale in scales if scale is not None), None)
+        return None if self.scaling is not track else host_scale(self.scaler)
 
     def dump(self, directory: str, layers: list[str], track: Track) -> Outcome:
         """Write what somebody asked for, as it is before this update."""

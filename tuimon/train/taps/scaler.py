@@ -82,7 +82,7 @@ class ScalerTap:
                 result = original(scaler, optimizer, *args, **kwargs)
                 self._after_step(scaler, optimizer, track)
             finally:
-                observer.scaling = None
+                observer.scaling = observer.scaler = None
             return result
 
         return step
@@ -122,11 +122,11 @@ class ScalerTap:
         if scaler not in observer.roster.scalers:
             observer.roster.scalers.add(scaler)
             observer.roster.publish_facts()
-        observer.scaling = track
+        observer.scaling, observer.scaler = track, scaler
         try:
             track.enter()
         except BaseException:
-            observer.scaling = None
+            observer.scaling = observer.scaler = None
             raise
         observer.spent(began_s)
         return track
