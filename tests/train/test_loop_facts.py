@@ -108,6 +108,19 @@ def test_a_discriminator_that_the_generator_leaves_gradients_in_is_no_fault(feed
     assert (calls(feed).uncleared, calls(feed).emptied, calls(feed).unreached) == (0, 0, 0)
 
 
+def test_of_two_optimizers_the_one_that_is_wrong_is_told(feed: Feed) -> None:
+    actor, critic = net(), net()
+    optimizers = [torch.optim.SGD(each.parameters(), 0.01) for each in (critic, actor)]
+    tuimon.watch([actor, critic], optimizers)
+    for _ in range(UPDATES):
+        lost(critic).backward()
+        optimizers[0].step()
+        optimizers[1].zero_grad()
+        lost(actor).backward()
+        optimizers[1].step()
+    assert (calls(feed).looked, calls(feed).uncleared) == (UPDATES, UPDATES - 1)
+
+
 @pytest.mark.parametrize("to_none", [True, False])
 def test_gradients_cleared_between_backward_and_update(feed: Feed, to_none: bool) -> None:
     model = net()

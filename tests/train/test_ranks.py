@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from tuimon.model.loop import RankState
 from tuimon.train import ranks
@@ -49,6 +50,14 @@ def test_parts_of_one_model_are_no_replicas(look: Look) -> None:
     look(0, 128, WEIGHTS, torch.zeros(2))
     (found,) = look(1, 128, WEIGHTS + 1, torch.zeros(2))
     assert (found.peers, found.differing, found.same_batch) == (1, [], [])
+
+
+def test_replicas_by_hand_are_known_by_their_gradients(look: Look) -> None:
+    mine, other = (nn.Parameter(WEIGHTS + each) for each in (0, 1))
+    mine.grad, other.grad = torch.ones(6), torch.ones(6)
+    look(0, 128, mine, torch.zeros(2))
+    (found,) = look(1, 128, other, torch.ones(2))
+    assert (found.differing, found.same_gradient) == ([0], [0])
 
 
 def test_what_is_left_is_taken_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

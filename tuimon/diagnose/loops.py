@@ -50,6 +50,7 @@ class LoopFigures:
         looked: updates that `starving` rests on.
         passes: passes over the data, by the DataLoader, the one under way included.
         moving: parameters whose values change although they have no gradient.
+        bad_buffers: buffers that held NaN -> the first step that was seen to.
         overflows, spreads: steps whose clipping divided by a norm that is not finite, with finite
             gradients and with some that are not.
         feed: ranges of batches and targets.
@@ -64,6 +65,7 @@ class LoopFigures:
         self.warned: dict[str, str] = {}
         self.looked = self.passes = 0
         self.moving: set[str] = set()
+        self.bad_buffers: dict[str, int] = {}
         self.overflows: list[int] = []
         self.spreads: list[int] = []
         self.feed = Feed()
@@ -115,6 +117,9 @@ class LoopFigures:
                 yield self._table.names[index]
 
     def _note_step(self, record: Step) -> None:
+        for each in record.bad:
+            if each.what == "buffer" and each.nan and len(self.bad_buffers) < MAX_NORMS:
+                self.bad_buffers.setdefault(each.name, record.step)
         if record.data_epoch is not None:
             self.passes = max(self.passes, record.data_epoch + 1)
         if record.backward_calls and not record.skipped:

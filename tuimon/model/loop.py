@@ -24,6 +24,8 @@ BEGINS = "begins"  # an optimizer is about to make its first update in this proc
 class LoopCalls(Record, frozen=True, array_like=True, tag=60):
     """What happened to gradients between updates, counted over the updates that were looked at.
 
+    Of several optimizers the first five counts are those of the one that most is wrong with.
+
     Attributes:
         looked: updates that a backward led to and that were looked at.
         uncleared: of these, with gradients to which an earlier update's were added.
@@ -175,6 +177,7 @@ class RankState(Record, frozen=True, array_like=True, tag=65):
         peers: how many other ranks were compared with at that step.
         differing: ranks whose weights differ.
         same_batch: ranks that were given the same batch.
+        same_gradient: ranks whose weights differ although their gradients were the same.
         is_wrapped: whether the model is data-parallel.
     """
 
@@ -187,3 +190,4 @@ class RankState(Record, frozen=True, array_like=True, tag=65):
     differing: list[int] = []
     same_batch: list[int] = []
     is_wrapped: bool = False
+    same_gradient: list[int] = []

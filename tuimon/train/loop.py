@@ -52,6 +52,7 @@ class Loop:
         self._evaluated = False  # a forward in evaluation mode has made a graph
         self._row = 0
         self._counts = dict.fromkeys(_COUNTED, 0)
+        self._cleared: dict[int, dict[str, int]] = {}  # index of an optimizer -> its counts
         self._first: dict[str, int] = {}
         self._names: list[str] = []
         self._first_eval_update: int | None = None
@@ -108,14 +109,15 @@ class Loop:
         marks = self.clearing.of(track)
         if not marks.backwards:
             return
-        self._counts["looked"] += 1
+        counts = self._cleared.setdefault(track.index, dict.fromkeys(_CLEARED, 0))
+        counts["looked"] += 1
         clipped = any(call.touches(track.plan.ids) for call in self._observer.clips.calls)
         if found := marks.at_gate(clipped=clipped):
             if found == "uncleared":
                 self._name_uncleared(track)
-            self._count(found, track)
+            self._count(found, track, counts)
         if marks.discards >= 2 and not self._inputs_need_grad():
-            self._count("discarded", track)
+            self._count("discarded", track, counts)
 
     def _after_update(self, track: Track) -> None:
         was_due = self.clearing.due
@@ -136,9 +138,9 @@ class Loop:
                 self._first_eval_update = step
                 self.publish()
         if self.synced is False:
-            self._count("unsynced", track)
+            self._count("unsynced", track, counts)
         elif self.synced is None and not self.trained and self._is_parallel():
-            self._count("bypassed", track)
+            self._count("bypassed", track, counts)
         self.trained = self._evaluated = False
         self.synced = None
         self.clearing.plan_next(step)
@@ -195,14 +197,16 @@ class Loop:
 
     def publish(self) -> None:
         """Publish the counts, also for late readers."""
-        if any(self._counts.values()):
+        worst = max(self._cleared.values(), key=_share, default={})
+        counts = {**self._counts, **worst}
+        if any(counts.values()):
             self._observer.session.keep(
                 "loop-calls",
                 LoopCalls(
                     first=dict(self._first),
                     names=self._names,
                     first_eval_update=self._first_eval_update,
-                    **self._counts,
+                    **counts,
                 ),
             )
 
@@ -217,11 +221,11 @@ class Loop:
             self._compare_ranks(-1, primary)
         self.ranks.close()
 
-    def _count(self, name: str, track: Track) -> None:
-        self._counts[name] += 1
+    def _count(self, name: str, track: Track, counts: dict[str, int]) -> None:
+        counts[name] += 1
         if name not in self._first:
             self._first[name] = track.step
-        if self._counts[name] in (1, 4, 8, 16):
+        if counts[name] in (1, 4, 8, 16):
             self.publish()
 
     def _name_uncleared(self, track: Track) -> None:
@@ -273,12 +277,13 @@ class Loop:
             self._observer.session.publish(record)
 
 
+def _share(counts: dict[str, int]) -> float:
+    """The share of an optimizer's updates that something was wrong with."""
+    return max(counts[name] for name in _CLEARED[1:]) / max(1, counts["looked"])
+
+
+_CLEARED = ("looked", "uncleared", "emptied", "unreached", "discarded")
 _COUNTED = (
-    "looked",
-    "uncleared",
-    "emptied",
-    "unreached",
-    "discarded",
     "eval_updates",
     "train_updates",
     "train_evals",

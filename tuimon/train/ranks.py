@@ -41,7 +41,7 @@ class Ranks:
         self._began_s = time.time()
         self._were_equal = False
         self._folder: Path | None = None
-        self._open: dict[int, tuple[str, str]] = {}  # update -> what was written for it
+        self._open: dict[int, tuple[str, ...]] = {}  # update -> what was written for it
         self._mine: list[Path] = []
 
     @property
@@ -60,7 +60,7 @@ class Ranks:
         """After `number` updates: leave checksums, compare those of earlier looks.
 
         Weights that are no replicas differ for a reason: without a data-parallel wrapper only
-        those count that were equal before the first update.
+        those count that were equal before the first update, or that get equal gradients.
 
         Args:
             number: how many updates there have been.
@@ -74,7 +74,9 @@ class Ranks:
         rank, size, job = place
         folder = self._in(job)
         if number in COMPARED:
-            sums = checksum(params), checksum(batch)
+            listed = list(params)
+            grads = [param.grad for param in listed if param.grad is not None]
+            sums = checksum(listed), checksum(batch), checksum(grads)
             with contextlib.suppress(OSError):
                 self._write(folder / f"{number}.{rank}", sums)
                 self._open[number] = sums
@@ -92,7 +94,7 @@ class Ranks:
     def _judged(self, found: RankState, wrapped: bool) -> RankState:
         if found.step < 0:
             self._were_equal = not found.differing
-        are_replicas = wrapped or self._were_equal
+        are_replicas = wrapped or self._were_equal or bool(found.same_gradient)
         return msgspec.structs.replace(
             found,
             is_wrapped=wrapped,
@@ -109,7 +111,7 @@ class Ranks:
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self._folder
 
-    def _write(self, file: Path, sums: tuple[str, str]) -> None:
+    def _write(self, file: Path, sums: tuple[str, ...]) -> None:
         if file.parent.stat().st_uid != os.getuid():
             return
         draft = file.with_suffix(f"{file.suffix}.{os.getpid()}")
@@ -118,7 +120,7 @@ class Ranks:
         self._mine.append(file)
 
     def _compare(self, folder: Path, rank: int, size: int) -> Iterable[RankState]:
-        for number, (weights, batch) in list(self._open.items()):
+        for number, (weights, batch, grads) in list(self._open.items()):
             others: dict[int, list[str]] = {}
             for other in range(size):
                 if other != rank and (sums := self._read(folder / f"{number}.{other}")):
@@ -135,13 +137,18 @@ class Ranks:
                 peers=len(others),
                 differing=[each for each, sums in others.items() if sums[0] != weights],
                 same_batch=[each for each, sums in others.items() if batch and sums[1] == batch],
+                same_gradient=[
+                    each
+                    for each, sums in others.items()
+                    if grads and sums[2] == grads and sums[0] != weights
+                ],
             )
 
     def _read(self, file: Path) -> list[str]:
         with contextlib.suppress(OSError, ValueError):
             if file.stat().st_mtime >= self._began_s - FRESH_S:
                 sums = file.read_text().split("\n")
-                return sums if len(sums) == 2 else []
+                return sums if len(sums) == 3 else []
         return []
 
 

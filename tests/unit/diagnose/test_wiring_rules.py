@@ -9,7 +9,7 @@ from tuimon.diagnose.circumstances import Circumstances
 from tuimon.model.autopsy import NOT_REPRODUCED, Autopsy
 from tuimon.model.batches import LossFacts, LossSeen, TensorSummary
 from tuimon.model.loop import LoopCalls, NormLayer, NormLayers, RankState, Reach, StateLoaded
-from tuimon.model.records import NAN, NORM_OVERFLOW, Batch, LayerTable, Step
+from tuimon.model.records import NAN, NORM_OVERFLOW, BadTensor, Batch, LayerTable, Step
 from tuimon.model.samples import ParameterSample, ParameterSamples
 
 PLATEAU = symptom("plateau")
@@ -285,3 +285,16 @@ def test_an_update_past_the_scaler_comes_before_what_overflows_then() -> None:
 
     past = trained(AmpCalls(scaled=60, direct_steps=60, first={"direct_steps": 0}))
     assert causes(past, symptom("non-finite-gradient", "critical", 1)) == ["amp-order"]
+
+
+def buffer_lost(name: str, step: int, *, severity: str = "warning") -> list[str]:
+    bad = [BadTensor("buffer", name, 3, 0, 0, 8)]
+    run = trained()
+    run.see(Step(step, 0, loss=1.0, lrs=[0.01], bad=bad))
+    return told(run, symptom("non-finite-buffer", severity, step))
+
+
+def test_what_a_buffer_is_tells_what_its_nan_means() -> None:
+    assert buffer_lost("1.running_var", 9) == ["norm-state"]
+    assert buffer_lost("positions.table", 0) == ["uninit-weights"]
+    assert buffer_lost("codes", 9) == buffer_lost("mask", 0, severity="info") == []

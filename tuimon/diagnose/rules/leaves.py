@@ -8,6 +8,7 @@ from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.rules.concluding import described, from_autopsy
 from tuimon.diagnose.rules.operations import Verdict, has_zero, look_at
+from tuimon.diagnose.rules.scaling import is_running
 from tuimon.model.autopsy import LEAF, OPERATION, OPTIMIZER, Autopsy, PoisonedLeaf
 
 _DIVIDING = ("div", "addcdiv", "reciprocal", "rsqrt")
@@ -21,7 +22,9 @@ class Leaves:
             if autopsy.verdict != LEAF or not autopsy.leaves:
                 continue
             leaf = autopsy.leaves[0]
-            for verdict in _judge_leaf(autopsy, leaf):
+            run = evidence.circumstances
+            begun = run.loop.bad_buffers.get(leaf.tensor.name) if run is not None else None
+            for verdict in _judge_leaf(autopsy, leaf, first_bad=begun):
                 sample = leaf.samples[0] if leaf.samples else None
                 named = leaf.kind in ("parameter", "buffer")
                 yield from_autopsy(
@@ -68,13 +71,25 @@ class Updates:
             )
 
 
-def _judge_leaf(autopsy: Autopsy, leaf: PoisonedLeaf) -> Iterator[Verdict]:
+def _judge_leaf(
+    autopsy: Autopsy, leaf: PoisonedLeaf, *, first_bad: int | None = None
+) -> Iterator[Verdict]:
+    """Causes of a leaf that was not finite.
+
+    Args:
+        first_bad: step at which this buffer was seen to hold NaN first.
+    """
     tensor = leaf.tensor
     if leaf.kind in ("parameter", "buffer", "optimizer-state") and autopsy.step == 0:
         reason = f"{leaf.kind} {tensor.name} is not finite before the first update"
         yield Verdict("uninit-weights", 0.95, reason)
+    elif leaf.kind == "buffer" and first_bad == 0:
+        reason = f"buffer {tensor.name} held NaN before the first update, where this step reads it"
+        yield Verdict("uninit-weights", 0.95, reason)
     elif leaf.kind == "buffer":
-        yield Verdict("norm-state", 0.8, f"buffer {tensor.name} is not finite, its inputs are")
+        certainty = 0.9 if is_running(tensor.name) else 0.55
+        reason = f"buffer {tensor.name} is not finite, its inputs are"
+        yield Verdict("norm-state", certainty, reason)
     elif leaf.kind in ("batch", "target", "constant"):
         where = "input" if leaf.kind == "batch" else leaf.kind
         rows = f", samples {', '.join(map(str, leaf.samples))}" if leaf.samples else ""

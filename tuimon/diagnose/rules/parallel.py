@@ -8,6 +8,7 @@ from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.rules.concluding import from_symptom
 from tuimon.diagnose.rules.observing import observed
+from tuimon.model.loop import RankState
 
 OFTEN = 5  # updates
 MOST = 0.5  # of the updates
@@ -25,14 +26,14 @@ class Desync:
         differing = [each for each in ranks if each.differing]
         wrapped = any(each.is_wrapped for each in differing)
         if wrapped or len(differing) >= SAME:
-            first = differing[0]
+            first = next((each for each in differing if each.same_gradient), differing[0])
+            confidence = 0.96 if wrapped or first.same_gradient else 0.75
             detail = (
                 f"weights of rank {first.rank} differ from those of rank "
                 f"{', '.join(map(str, first.differing))} after step {first.step}"
             )
-            yield from_symptom(
-                "dist-desync", observed(detail, evidence, first.step), 0.96 if wrapped else 0.75, []
-            )
+            symptom = observed(detail, evidence, first.step)
+            yield from_symptom("dist-desync", symptom, confidence, _same(first))
         total = (calls.train_updates + calls.eval_updates) if calls else 0
         for name, words in _WAYS:
             count = getattr(calls, name, 0)
@@ -48,6 +49,12 @@ class Desync:
                 f"the same batch at {len(same)} of the steps that were compared"
             )
             yield from_symptom("dist-desync", observed(detail, evidence, first.step), 0.85, [])
+
+
+def _same(state: RankState) -> list[str]:
+    if not state.same_gradient:
+        return []
+    return ["their gradients were the same: they are replicas that did not begin alike"]
 
 
 _WAYS = (

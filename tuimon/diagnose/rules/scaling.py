@@ -69,16 +69,31 @@ class ScalerCollapse:
 
 
 class NormalisationState:
-    """Running statistics that are lost while the weights are sound."""
+    """Buffers that are lost while the weights are sound: statistics, or memory never written."""
 
     def conclude(self, evidence: Evidence) -> Iterator[Finding]:
-        lost = next((s for s in evidence.symptoms if s.kind == "non-finite-buffer"), None)
+        run = evidence.circumstances
+        lost = [s for s in evidence.symptoms if s.kind == "non-finite-buffer"]
+        told = next((s for s in lost if s.severity != "info"), None)
         poisoned = any(
             s.kind == "non-finite-parameter" and s.severity == "critical" for s in evidence.symptoms
         )
-        if lost is not None and not poisoned:
+        if run is None or told is None or poisoned:
+            return
+        bad = run.loop.bad_buffers
+        running = next((name for name in bad if is_running(name)), None)
+        if running is not None or not bad:
             reason = "weights are finite: training hides it, evaluation does not"
-            yield from_symptom("norm-state", lost, 0.97, [reason])
+            yield from_symptom("norm-state", told, 0.97, [reason])
+        elif 0 in bad.values():
+            name = next(name for name, step in bad.items() if step == 0)
+            reason = f"{name} held NaN before the first update: nothing has written to all of it"
+            yield from_symptom("uninit-weights", told, 0.95, [reason], param=name)
+
+
+def is_running(name: str) -> bool:
+    """Whether a buffer is a running statistic of a normalisation layer."""
+    return name.rpartition(".")[2] in ("running_mean", "running_var")
 
 
 def _suffering(evidence: Evidence) -> Symptom | None:
