@@ -48,7 +48,7 @@ def _unsound(run: Circumstances, calls: LoopCalls, evidence: Evidence) -> Iterat
         yield from _frozen(norm, run, calls)
     if calls.proper_evals:
         for norm in norms:
-            yield from _momentum(norm)
+            yield from _momentum(norm, calls)
     sizes = [each.shape[0] for each in run.inputs if each.shape]
     trains = next((norm for norm in norms if norm.training), None)
     if sizes and max(sizes) <= PAIR and trains is not None and is_stalled(evidence):
@@ -104,7 +104,7 @@ def _frozen(norm: NormLayer, run: Circumstances, calls: LoopCalls) -> Iterator[_
         yield detail, 0.88, norm.name
 
 
-def _momentum(norm: NormLayer) -> Iterator[_Found]:
+def _momentum(norm: NormLayer, calls: LoopCalls) -> Iterator[_Found]:
     if norm.momentum is None or not norm.training:
         return
     if norm.momentum == 0 and norm.is_initial and (norm.tracked or 0) >= OFTEN:
@@ -119,12 +119,14 @@ def _momentum(norm: NormLayer) -> Iterator[_Found]:
             f"% of its statistics are those of the newest batch alone"
         )
         yield detail, 0.85, norm.name
-    elif norm.tracked is not None and norm.tracked >= LONG:
-        left = (1 - norm.momentum) ** norm.tracked
+    # The newest look may be some updates old: a layer that is used at each goes on with them.
+    tracked = max(norm.tracked or 0, calls.train_updates)
+    if 0 < norm.momentum < HASTY and (norm.tracked or 0) >= OFTEN and tracked >= LONG:
+        left = (1 - norm.momentum) ** tracked
         if left > UNSETTLED:
             detail = (
                 f"{norm.name} ({norm.kind}) has momentum {norm.momentum:g}: after "
-                f"{norm.tracked:,} batches {100 * left:.0f} % of its statistics are still the "
+                f"{tracked:,} batches {100 * left:.0f} % of its statistics are still the "
                 f"initial 0 and 1, and evaluation uses them"
             )
             yield detail, 0.85, norm.name
