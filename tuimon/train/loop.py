@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 TAP = "loop"
 MAX_LOADS = 24  # records about loaded state; a target network is loaded without end
-NORMS_AT = frozenset((1, 4, 16, 64, 128, 256, 1024, 4096))  # updates after which norm layers are told
+NORMS_AT = frozenset((1, 4, 16, 64, 128, 256, 1024, 4096))  # updates: norm layers are told then
 ROW = 2  # forwards without a graph, one after the other, that make an evaluation
 _PARALLEL = "DistributedDataParallel"
 
