@@ -82,6 +82,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def cases_of(folder: Path) -> list[Case]:
     """The failing cases by `expected.json`, then the healthy ones."""
+    folder = folder.resolve()  # a script runs in a folder of its own
     expected = json.loads((folder / "expected.json").read_text())
     failing = [Case(id_, folder / truth["file"], truth) for id_, truth in sorted(expected.items())]
     healthy = [

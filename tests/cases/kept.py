@@ -18,6 +18,7 @@ from tuimon.feed.ring import RingReader
 from tuimon.model.records import AnyRecord
 
 _LENGTH = struct.Struct("<I")
+_RUN = (sys.executable, "-m", "tuimon", "run")
 READ_RECORDS, READ_S, REST_S = 4000, 0.5, 0.02
 
 
@@ -41,7 +42,7 @@ def keep(script: Path, file: Path, room: Path) -> int:
     environ.pop("TUIMON_DISABLE", None)
     draft = file.with_suffix(".part")
     running = subprocess.Popen(
-        [sys.executable, "-m", "tuimon", "run", "--report", str(room / "report.json"), str(script)],
+        [*_RUN, "--report", str(room / "report.json"), str(script.resolve())],
         cwd=room,
         env=environ,
         stdin=subprocess.DEVNULL,

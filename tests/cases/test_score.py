@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cases import metamorphic, rivals, score
-from tests.cases.corpus import Case
+from tests.cases.corpus import Case, cases_of
 from tests.cases.judged import alarms_of, detection, marked_lines, marks_of, operation
 
 FOLDER = Path(__file__).parent / "own"
@@ -153,3 +153,8 @@ def test_a_kept_report_is_enough_but_for_rules_on_losses(tmp_path: Path) -> None
     assert score.is_due(report, records)
     records.write_bytes(b"")
     assert not score.is_due(report, records)
+
+
+def test_scripts_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parent)
+    assert all(case.path.is_absolute() for case in cases_of(Path("own")))
