@@ -1,15 +1,16 @@
 """What watching costs: step time of each variant over the bare step, interleaved in one process.
 
-    python -m tests.bench.bench_train [--loops tiny,mlp] [--rounds 15]
+    python -m tests.bench.bench_train --rivals --minutes 6 [--loops tiny,mlp,many,gpt]
 
 Beside tuimon stand the usual ways to get similar facts: a loop of `isfinite().all()` over the
 gradients, `torch.autograd.set_detect_anomaly`, and histograms of every gradient at every step
 (`wandb.watch` offline where wandb is installed, else TensorBoard's writer, else left out).
-Figures are CPU seconds of the training thread; each ratio is the median over paired blocks with
-its quartiles. "self" is tuimon's own account of its time as a share of the step, which
+All of them take turns with bare steps, block by block, on one model. Figures are CPU seconds of
+the training thread; each ratio is the median over the blocks, each over the bare one of its
+round, with its quartiles. "self" is tuimon's own account of its time as a share of the step, which
 neighbours disturb far less than the ratio. Below the table: the gate with nothing pending, what
 publishing a step costs, and the share of the sampled extras. Never a gate; what a step may do is
-counted by `tests/train/test_cost.py`. With `--rivals --rounds 9` it takes some six minutes.
+counted by `tests/train/test_cost.py`.
 """
 
 from __future__ import annotations
@@ -20,13 +21,18 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 from tests.bench import bench_extras, bench_feed
 from tests.bench.loops import LOOPS, Loop
+from tests.bench.rivals import Variant, rivals
+from tuimon.feed import registry
+from tuimon.feed.codec import decode
+from tuimon.feed.ring import RingReader
+from tuimon.model.records import Step
 
 BUDGETS = {
     ("tiny", False): 1.20,
@@ -37,132 +43,94 @@ BUDGETS = {
     ("gpt", True): 1.005,
 }
 GATE_BUDGET_S = 3e-6
-OWN_LIMIT_S = 10.0  # of steps whose own account is read
-Variant = Callable[[Loop], contextlib.AbstractContextManager[Callable[[], None]]]
+# Shares of the time there is; a long step needs many of them.
+SHARES = {"tiny": 0.09, "mlp": 0.2, "many": 0.2, "gpt": 0.43}
+SHARE_WITHOUT_CLIPPING = 0.65  # of a loop's time, where the rivals run too
+SHARE_EXTRAS = 0.08
+WARM_UP = 12  # watched steps: first batches, first checks of the weights
+MIN_ROUNDS = 3
+RIVALS_EVERY = 3  # rounds: their ratios are far from 1 and need fewer
+LONG_STEP_S = 0.2  # needs no step to warm up before a block
 
 
-@contextlib.contextmanager
-def watched(loop: Loop) -> Iterator[Callable[[], None]]:
-    """tuimon with its defaults."""
-    yield loop.step
+class Own:
+    """tuimon's own account of its time in the blocks in which it watches, from its records."""
+
+    def __init__(self) -> None:
+        self._reader = RingReader(registry.find_run(str(os.getpid())).ring(), at_end=True)
+        self._cost_s: list[float] = []
+        self._step_s: list[float] = []
+
+    def skip(self) -> None:
+        """What has been published so far does not count."""
+        self._drain()
+
+    def take(self) -> None:
+        """Count the steps of a block."""
+        for each in self._drain():
+            if each.step_s is not None:  # that of the first one after a gap is not known
+                self._cost_s.append(each.cost_s or 0.0)
+                self._step_s.append(each.step_s)
+
+    def share(self) -> float:
+        """Median of self-time over that of the step."""
+        self._reader.close()
+        return statistics.median(self._cost_s) / statistics.median(self._step_s)
+
+    def _drain(self) -> list[Step]:
+        found: list[Step] = []
+        while payloads := self._reader.read(10_000, 5.0):
+            found += [each for each in map(decode, payloads) if isinstance(each, Step)]
+        return found
 
 
-@contextlib.contextmanager
-def every_gradient_finite(loop: Loop) -> Iterator[Callable[[], None]]:
-    """The loop people write by hand."""
+class Row:
+    """One loop with every variant on it, taking turns with bare steps."""
 
-    def step() -> None:
-        loop.backward()
-        for param in loop.model.parameters():
-            if param.grad is not None and not torch.isfinite(param.grad).all():
-                raise FloatingPointError
-        loop.update()
+    def __init__(self, loop: Loop, others: dict[str, Variant]) -> None:
+        import tuimon
 
-    yield step
+        self.bare_s: list[float] = []
+        self.ratios: dict[str, list[float]] = {"tuimon": [], **{name: [] for name in others}}
+        self._loop = loop
+        self._others = others
+        self._monitor = tuimon.watch(loop.model, loop.optimizer)
+        self._own = Own()
 
+    def measure(self, seconds: float, block_s: float) -> float:
+        """Rounds until the time is used up; returns tuimon's own share."""
+        until_s = time.perf_counter() + seconds
+        for _ in range(WARM_UP):
+            self._loop.step()
+        began_s = time.perf_counter()
+        self._loop.step()
+        step_s = time.perf_counter() - began_s
+        self._count, self._warms = max(2, int(block_s / step_s)), step_s < LONG_STEP_S
+        self._own.skip()
+        while len(self.bare_s) < MIN_ROUNDS or time.perf_counter() < until_s:
+            self._round()
+        self._monitor.close()
+        return self._own.share()
 
-@contextlib.contextmanager
-def detect_anomaly(loop: Loop) -> Iterator[Callable[[], None]]:
-    """Torch's own debugging mode."""
-    with torch.autograd.set_detect_anomaly(True):
-        yield loop.step
+    def _round(self) -> None:
+        with self._monitor.detached():
+            bare_s = self._block(self._loop.step)
+            self.bare_s.append(bare_s)
+            if len(self.bare_s) % RIVALS_EVERY == 1:
+                for name, variant in self._others.items():
+                    with variant() as step:
+                        self.ratios[name].append(self._block(step) / bare_s)
+        self.ratios["tuimon"].append(self._block(self._loop.step) / bare_s)
+        self._own.take()
 
-
-@contextlib.contextmanager
-def wandb_watch(loop: Loop) -> Iterator[Callable[[], None]]:
-    """A histogram of every gradient at every step, the way `wandb.watch` makes them."""
-    import wandb
-
-    run = wandb.init(mode="offline", dir=tempfile.mkdtemp(), settings={"silent": True})
-    run.watch(loop.model, log="gradients", log_freq=1)
-
-    def step() -> None:
-        loop.step()
-        run.log({})
-
-    yield step
-    run.unwatch(loop.model)
-    run.finish()
-
-
-@contextlib.contextmanager
-def tensorboard_histograms(loop: Loop) -> Iterator[Callable[[], None]]:
-    """A histogram of every gradient at every step into a TensorBoard file."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    with tempfile.TemporaryDirectory() as folder:
-        writer = SummaryWriter(folder)
-        names = list(loop.model.named_parameters())
-
-        def step() -> None:
-            loop.backward()
-            for name, param in names:
-                if param.grad is not None:
-                    writer.add_histogram(name, param.grad)
-            loop.update()
-
-        yield step
-        writer.close()
-
-
-def rivals() -> dict[str, Variant]:
-    """The other ways that can run here."""
-    found: dict[str, Variant] = {
-        "isfinite loop": every_gradient_finite,
-        "detect_anomaly": detect_anomaly,
-    }
-    for name, variant, module in (
-        ("wandb.watch", wandb_watch, "wandb"),
-        ("tensorboard", tensorboard_histograms, "tensorboard"),
-    ):
-        with contextlib.suppress(ImportError):
-            __import__(module)
-            found[name] = variant
-            break
-    return found
-
-
-def compare(loop: Loop, variant: Variant, rounds: int, block_s: float) -> tuple[float, list[float]]:
-    """(bare seconds a step, ratio of each pair of blocks)."""
-    import tuimon
-
-    monitor = tuimon.watch(loop.model, loop.optimizer)
-    bare, ratios = [], []
-    count = _steps_for(loop.step, block_s)
-    for _ in range(rounds):
-        with monitor.detached():
-            without = _block(loop.step, count)
-        away = contextlib.nullcontext() if variant is watched else monitor.detached()
-        with away, variant(loop) as step:
-            ratios.append(_block(step, count) / without)
-        bare.append(without)
-    monitor.close()
-    return statistics.median(bare), ratios
-
-
-def own_share(loop: Loop, steps: int) -> float:
-    """tuimon's self-time over step time, by its records; warm-up left out."""
-    import tuimon
-    from tuimon.feed import registry
-    from tuimon.feed.codec import decode
-    from tuimon.feed.ring import RingReader
-    from tuimon.model.records import Step
-
-    monitor = tuimon.watch(loop.model, loop.optimizer)
-    began_s = time.perf_counter()
-    for _ in range(10):
-        loop.step()
-    steps = min(steps, max(10, int(OWN_LIMIT_S / (time.perf_counter() - began_s) * 10)))
-    reader = RingReader(registry.find_run(str(os.getpid())).ring(), at_end=True)
-    records: list[Step] = []
-    for _ in range(steps):
-        loop.step()
-        found = (decode(payload) for payload in reader.read())
-        records += [each for each in found if isinstance(each, Step)]
-    monitor.close()
-    reader.close()
-    cost = statistics.median(each.cost_s or 0.0 for each in records[1:])
-    return cost / statistics.median(each.step_s or 1.0 for each in records[1:])
+    def _block(self, step: Callable[[], None]) -> float:
+        """CPU seconds of one step in the training thread, which neighbours disturb least."""
+        if self._warms:
+            step()
+        began = time.thread_time()
+        for _ in range(self._count):
+            step()
+        return (time.thread_time() - began) / self._count
 
 
 def idle_gate_s(loop: Loop) -> float:
@@ -185,62 +153,48 @@ def idle_gate_s(loop: Loop) -> float:
     return min(blocks)
 
 
-def _steps_for(step: Callable[[], None], block_s: float) -> int:
-    for _ in range(5):
-        step()
-    began = time.perf_counter()
-    for _ in range(5):
-        step()
-    return max(3, int(block_s / ((time.perf_counter() - began) / 5)))
-
-
-def _block(step: Callable[[], None], count: int) -> float:
-    """CPU seconds of the training thread for one step, which a busy neighbour disturbs least."""
-    step()
-    began = time.thread_time()
-    for _ in range(count):
-        step()
-    return (time.thread_time() - began) / count
-
-
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--loops", default="tiny,mlp,many,gpt")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--block", type=float, default=0.3, help="seconds of each block")
+    parser.add_argument("--minutes", type=float, default=3.0, help="for all of it, about")
+    parser.add_argument("--block", type=float, default=0.2, help="seconds of each block")
     parser.add_argument("--rivals", action="store_true", help="compare with the usual ways too")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    names = options.loops.split(",")
+    whole_s = options.minutes * 60 / (sum(SHARES[name] for name in names) + SHARE_EXTRAS)
     with tempfile.TemporaryDirectory(dir=bench_feed.folder()) as home:
         os.environ.update(TUIMON_SCRIBE="0", TUIMON_DIR=home, XDG_STATE_HOME=str(Path(home) / "s"))
         print(f"{'loop':6} {'clips':5} {'bare ms':>8} {'variant':15} {'ratio':>7} quartiles")
-        for name in options.loops.split(","):
-            for clip in (False, True):
-                _rows(name, clip, options)
+        for name in names:
+            seconds = whole_s * SHARES[name]
+            share = SHARE_WITHOUT_CLIPPING if options.rivals else 0.5
+            print_row(name, False, seconds * share, options)
+            print_row(name, True, seconds * (1 - share), options)
         gate_s = idle_gate_s(LOOPS["tiny"](False))
         print(f"\ngate with nothing pending: {gate_s * 1e6:.2f} µs, budget {GATE_BUDGET_S * 1e6:g}")
         print("\npublishing a step")
         bench_feed.table()
         print("\nsampled extras")
-        bench_extras.table(["mlp"], rounds=2 * options.rounds, block_s=options.block)
+        rounds = max(2, int(whole_s * SHARE_EXTRAS / (3 * options.block)))
+        bench_extras.table(["mlp"], rounds=rounds, block_s=options.block)
 
 
-def _rows(name: str, clip: bool, options: argparse.Namespace) -> None:
+def print_row(name: str, clip: bool, seconds: float, options: argparse.Namespace) -> None:
+    """Measure one loop, and print a line for each variant."""
     torch.manual_seed(0)
-    variants: dict[str, Variant] = {"tuimon": watched}
-    if options.rivals and not clip:
-        variants |= rivals()
-    for title, variant in variants.items():
-        loop = LOOPS[name](clip)
-        bare, ratios = compare(loop, variant, options.rounds, options.block)
-        low, middle, high = statistics.quantiles(ratios, n=4)
-        line = (
-            f"{name:6} {clip!s:5} {bare * 1e3:8.3f} {title:15} {middle:7.3f} {low:.3f}–{high:.3f}"
-        )
-        if variant is watched:
+    loop = LOOPS[name](clip)
+    with contextlib.ExitStack() as stack:
+        row = Row(loop, rivals(loop, stack) if options.rivals and not clip else {})
+        own = row.measure(seconds, options.block)
+    bare_ms = statistics.median(row.bare_s) * 1e3
+    for title, ratios in row.ratios.items():
+        low, middle, high = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+        line = f"{name:6} {clip!s:5} {bare_ms:8.3f} {title:15} {middle:7.3f} {low:.3f}–{high:.3f}"
+        if title == "tuimon":
             budget = BUDGETS.get((name, clip))
-            line += f"  self {own_share(loop, 60):.1%}" + (f"  budget {budget}" if budget else "")
+            line += f"  self {own:.1%}" + (f"  budget {budget}" if budget else "")
         print(line, flush=True)
 
 

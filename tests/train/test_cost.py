@@ -16,7 +16,7 @@ import tuimon
 from tests.bench.loops import LOOPS, Loop
 from tests.train.conftest import Feed
 from tuimon.feed.codec import encode
-from tuimon.train import modes
+from tuimon.train import clearing, modes
 from tuimon.train import monitor as monitors
 
 OURS = str(Path(tuimon.__file__).parent)
@@ -63,6 +63,12 @@ def calls_in(action: Callable[[], Any]) -> Counter[str]:
     finally:
         sys.setprofile(None)
     return calls
+
+
+@pytest.fixture(autouse=True)
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first updates are looked at more closely than all later ones: here there are few."""
+    monkeypatch.setattr(clearing, "FIRST_UPDATES", WARM_UP // 2)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ class Losses(msgspec.Struct):
     Attributes:
         calls: number of outermost backward calls.
         last: value of the newest; None when it could not be read on the host.
+        is_bad: that value is known and not finite.
         total: sum of those whose gradients add up; None when one of them could not be read.
         pending: those of them that are still on a device, in order.
         taken_by: ids of the optimizers whose update was attributed to these losses.
@@ -31,21 +32,22 @@ class Losses(msgspec.Struct):
     total: float | None = None
     pending: tuple[torch.Tensor, ...] = ()
     taken_by: tuple[int, ...] = ()
+    is_bad: bool = False
 
     def start_sum_again(self) -> None:
         """Gradients were cleared: what follows does not add up with what was."""
         self.total = 0.0
         self.pending = ()
 
-    def add(self, value: float | None) -> None:
-        """Account for one backward call."""
+    def add(self, value: float | None, is_bad: bool) -> None:
+        """Account for one backward call; whether its value is known and not finite."""
         if self.calls == 0:
             self.total = value
         elif value is None or self.total is None:
             self.total = None
         else:
             self.total += value
-        self.last = value
+        self.last, self.is_bad = value, is_bad
         self.calls += 1
 
 

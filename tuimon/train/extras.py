@@ -63,6 +63,7 @@ class Extras:
         self._sampled_any = False
         self._left_out: Counter[str] = Counter()
         self._said: set[str] = set()
+        self._begun: set[int] = set()  # optimizers whose running update was looked at before it
         guard = observer.boundary.guard
         self._guard = functools.partial(guard, TAP)
         within = observer.boundary.within
@@ -103,6 +104,7 @@ class Extras:
         self._watches.clear()
         for turns in self._turns.values():
             turns.drop()
+        self._begun.clear()
 
     def take_off(self) -> None:
         """No hook of a sample stays on the modules; what it has measured so far stays."""
@@ -143,6 +145,7 @@ class Extras:
         if turns.waiting:  # a closure is evaluated again; the weights before it are known
             return
         self._collect_hooks()
+        self._begun.add(track.index)
         began_s = self._clock()
         with torch.no_grad():
             turns.before(track.plan, track.step, track.update.calls, divisor)
@@ -161,12 +164,17 @@ class Extras:
         """
         updated, suspicious = state
         primary = track.index == 0
+        if not (self.armed or self._interval_s or track.index in self._begun):
+            if primary:
+                self.armed = self.governor.step(step_s, suspicious=suspicious)
+            return
         if self.armed:
             self._collect_hooks()
         began_s = self._clock()
         if primary and self._interval_s:
             step_s = None if step_s is None else max(0.0, step_s - self._interval_s)
             self._interval_s = 0.0
+        self._begun.discard(track.index)
         turns = self._turns.get(track.index)
         if turns is not None and turns.waiting:
             with torch.no_grad():

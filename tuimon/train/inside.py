@@ -142,7 +142,7 @@ class Inside:
         count = len(self.plan.params)
         norms: Floats = np.full(count, np.nan, np.float32)
         flags: Flags = np.full(count, NO_GRAD, np.uint8)
-        merged = Measured(norms, flags)
+        merged = Measured(b"", flags)
         squares = []
         for key, measured in self._met.items():
             rows = self._rows.get(key)
@@ -156,6 +156,7 @@ class Inside:
             merged.bad_total += measured.bad_total
         if all(measured is None for measured in self._met.values()):
             return None
+        merged.wire = norms.tobytes()
         merged.total = math.sqrt(sum(squares)) if squares else None
         if not flags.any():
             merged.flags = None

@@ -23,14 +23,15 @@ def leaves_of(
     args: tuple[Any, ...], kwargs: Mapping[str, Any], limit: int
 ) -> tuple[list[Leaf], int]:
     """(The tensors of a call by name, at most `limit`; places and tensors that were left out)."""
-    if not kwargs and len(args) <= len(_NAMES) and set(map(type, args)) <= _PLAIN:
-        return list(zip(_NAMES, args, strict=False)), 0
+    if not kwargs and len(args) <= len(NAMES) and PLAIN.issuperset(map(type, args)):
+        return list(zip(NAMES, args, strict=False)), 0
     leaves = Leaves(args, kwargs, limit)
     return leaves.found, leaves.left_out
 
 
-_NAMES = tuple(map(str, range(8)))
-_PLAIN = frozenset((torch.Tensor,))
+# A call with tensors alone, and no more of them than there are names, needs no search.
+NAMES = tuple(map(str, range(8)))
+PLAIN = frozenset((torch.Tensor,))
 
 
 class Leaves:

@@ -83,11 +83,20 @@ class Session:
         return self._ring is not None and not self.finished and os.getpid() == self._pid
 
     def publish(self, record: Record) -> None:
-        """Append one record to the ring. Safe from any thread; never raises, never waits."""
+        """Append one record to the ring. Safe from any thread; never raises, never waits.
+
+        A step of the primary optimizer is the newest from then on, and what late readers need is
+        published again where that is due.
+        """
         ring = self._ring
         if ring is None or self.finished:
             return
-        if self.first_non_finite is None and (type(record) is not Step or record.bad):
+        is_step = type(record) is Step
+        if is_step and not record.optimizer:  # type: ignore[attr-defined]
+            self.step = ring.step = record.step  # type: ignore[attr-defined]
+            if time.monotonic() >= self._repeat_at_s:
+                self._repeat(ring)
+        if self.first_non_finite is None and (not is_step or record.bad):  # type: ignore[attr-defined]
             self.first_non_finite = _non_finite_in(record)
         try:
             ring.publish(encode(record))
@@ -127,16 +136,6 @@ class Session:
             payload = encode(record)
             self._kept[slot] = payload
             ring.publish(payload)
-
-    def advance(self, step: int, now_s: float) -> None:
-        """Note the newest step, before its record; repeats what late readers need."""
-        ring = self._ring
-        if ring is None or self.finished:
-            return
-        self.step = ring.step = step
-        if now_s >= self._repeat_at_s:
-            self._repeat_at_s = now_s + REPEAT_S
-            self._repeat(ring)
 
     def set_state(self, state: int) -> None:
         """Change the state word in the ring's header."""
@@ -202,6 +201,7 @@ class Session:
         self.finished = True
 
     def _repeat(self, ring: RingWriter) -> None:
+        self._repeat_at_s = time.monotonic() + REPEAT_S
         with contextlib.suppress(Exception):
             for payload in self._kept.values():
                 ring.publish(payload)

@@ -7,6 +7,7 @@ for CPU tensors; `device.py` has the form that never waits for a device.
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Mapping, Sequence
 from itertools import repeat
 from operator import attrgetter, is_, mul
@@ -44,18 +45,24 @@ class Measured(msgspec.Struct):
     """What the gradients of one optimizer looked like, before any clipping, unscaled.
 
     Attributes:
-        norms: float32 per parameter of the plan, NaN where there is none.
+        wire: float32 per parameter of the plan as bytes, NaN where there is none; what a healthy
+            step needs of its norms.
         flags: uint8 per parameter; None when all are zero.
         total: L2 norm over all of them; None when nothing was measured.
         bad: exact counts of the first tensors that tripped, when they were asked for.
         bad_total: how many tensors hold a non-finite value.
     """
 
-    norms: Floats
+    wire: bytes
     flags: Flags | None = None
     total: float | None = None
     bad: list[BadTensor] = []
     bad_total: int = 0
+
+    @property
+    def norms(self) -> Floats:
+        """The norms to calculate with."""
+        return np.frombuffer(self.wire, np.float32)
 
 
 class Plan:
@@ -150,14 +157,14 @@ def _quick(
         if len(norms) > FEW:
             values: Floats = torch.stack(tuple(norms)).numpy().astype(np.float32, copy=False)
             wide = values.astype(np.float64)
-            return Measured(values, None, math.sqrt(float(wide @ wide)))
+            return Measured(values.tobytes(), None, math.sqrt(float(wide @ wide)))
         numbers = [*map(_number_in, norms)]
     except (RuntimeError, TypeError):
         return None
     finally:
         torch._C._set_grad_enabled(had_graph)
     total = math.sqrt(math.fsum(map(mul, numbers, numbers)))
-    return Measured(np.array(numbers, np.float32), None, total)
+    return Measured(array("f", numbers).tobytes(), None, total)
 
 
 def _careful(
@@ -187,7 +194,7 @@ def _careful(
     total = math.sqrt(float(known @ known)) if known.size else None
     with np.errstate(over="ignore"):
         narrow = wide.astype(np.float32)
-    return Measured(narrow, flags if flags.any() else None, total)
+    return Measured(narrow.tobytes(), flags if flags.any() else None, total)
 
 
 def measurable(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -275,16 +282,16 @@ def count_bad(what: str, name: str, values: torch.Tensor) -> BadTensor:
 def unscale(measured: Measured, divisor: float) -> None:
     """Divide by the loss scale; a scale that cannot divide leaves the norms unmeasured."""
     if divisor > 0 and math.isfinite(divisor):
-        measured.norms = measured.norms / np.float32(divisor)
+        measured.wire = (measured.norms / np.float32(divisor)).tobytes()
         if measured.total is not None:
             measured.total /= divisor
         return
     flags = measured.flags
     if flags is None:
-        flags = np.zeros(len(measured.norms), np.uint8)
+        flags = np.zeros_like(measured.norms, np.uint8)
     flags[(flags & (NAN | POS_INF | NEG_INF)) == 0] |= UNMEASURED
     measured.flags = flags
-    measured.norms = np.full_like(measured.norms, np.nan)
+    measured.wire = np.full_like(measured.norms, np.nan).tobytes()
     measured.total = math.nan if measured.bad_total else None
 
 
@@ -305,7 +312,7 @@ def spread(plan: Plan, measured: Measured) -> tuple[bytes, bytes]:
     """Norms and flags in the order of the layer table, as the wire has them."""
     if plan.whole:
         flags = b"" if measured.flags is None else measured.flags.tobytes()
-        return measured.norms.tobytes(), flags
+        return measured.wire, flags
     norms = np.full(plan.table_size, np.nan, np.float32)
     all_flags = np.full(plan.table_size, UNMEASURED, np.uint8)
     norms[plan.places] = measured.norms

@@ -53,6 +53,10 @@ class Track(Owner):
         super()._forget(_)
         self.update = Update()
 
+    def interrupt(self) -> None:
+        """Updates may go unseen from here on: the next that is seen cannot tell its time."""
+        self._finished_s = None
+
     # --- an update --------------------------------------------------------------------------------
 
     def elect(self) -> None:
@@ -95,7 +99,7 @@ class Track(Owner):
         total: torch.Tensor | None = None
         if observer.clipping.mode == CLIP_ON and not update.calls and not scaled:
             total = clip.spied_total(params, observer.clips, observer.thread)
-        if self.step % self.check_every == 0 or _is_bad(observer.losses.last):
+        if self.step % self.check_every == 0 or observer.losses.is_bad:
             try:
                 self._measure(divisor)
             except Exception as error:  # clipping that was asked for must happen all the same
@@ -122,7 +126,9 @@ class Track(Owner):
         if self.late is not None:
             self.late.measure()
         elif hides:
-            self._observer.clips.before_values.setdefault(self.index, self._gradients())
+            clips, exact = self._observer.clips, self._weights.affordable
+            measured = measure(self.plan, spied=clips.norms or None, exact=exact)
+            clips.before_values.setdefault(self.index, measured)
 
     def finish(self, *, scaler: ScalerView | None = None, skipped: bool = False) -> None:
         """After an attempted update: look at the weights when it is due, publish the record."""
@@ -131,13 +137,13 @@ class Track(Owner):
             observer.amp.on_direct_step(self)
         skipped = update.skipped = skipped or bool(update.left_out)
         losses = observer.take_losses(self)
-        suspicious = _is_bad(losses.last) or update.is_bad
+        suspicious = losses.is_bad or update.is_bad
         if census.is_due(self.step) or (suspicious and not skipped and weights.affordable):
             self._look_at_weights("after")
         if weights.bad_total and not suspicious:
             observer.examiner.on_weights(self, {each.what for each in weights.bad})
         weights.conclude(suspicious)
-        if suspicious and not skipped and not _is_bad(losses.last):
+        if suspicious and not skipped and not losses.is_bad:
             observer.batches.on_bad_gradients()
         place = self._place()
         late = self.late is not None and self._submit(self.late, place, losses, scaler)
@@ -147,8 +153,6 @@ class Track(Owner):
             step_s -= observer.times.examined_s
         observer.times.step_s = step_s
         self._finished_s = now_s
-        if self.index == 0:
-            observer.session.advance(self.step, time.monotonic())
         observer.session.publish(
             step_record(
                 place,
@@ -181,7 +185,10 @@ class Track(Owner):
         measured = self.update.measured
         known = loss is not None and measured is not None and measured.total is not None
         return (
-            known and not _is_bad(loss) and not self.update.is_bad and not self._weights.bad_total
+            known
+            and math.isfinite(loss or 0.0)
+            and not self.update.is_bad
+            and not self._weights.bad_total
         )
 
     def conclude(self, plan: Plan, measured: Measured | None, *, waited_s: float) -> None:
@@ -226,18 +233,15 @@ class Track(Owner):
             return
         measured = observer.clips.before_values.pop(self.index, None)
         if measured is None:
-            measured = self._gradients(divisor)
+            spied, exact = observer.clips.norms or None, self._weights.affordable
+            measured = measure(self.plan, divisor=divisor, spied=spied, exact=exact)
         else:
             self.update.left = measure(self.plan, divisor=divisor).total
             if divisor is not None:
                 unscale(measured, divisor)
         self.update.take(measured)
-        if _is_bad(observer.losses.last) and self._weights.affordable:
+        if observer.losses.is_bad and self._weights.affordable:
             self._look_at_weights("before")
-
-    def _gradients(self, divisor: float | None = None) -> Measured:
-        spied, exact = self._observer.clips.norms or None, self._weights.affordable
-        return measure(self.plan, divisor=divisor, spied=spied, exact=exact)
 
     def _submit(
         self, late: LateStats, place: Place, losses: Losses, scaler: ScalerView | None
@@ -251,6 +255,9 @@ class Track(Owner):
         if self.update.lrs is not None:
             return self.update.lrs
         optimizer = self.reference()
+        groups = optimizer.param_groups if optimizer is not None else []
+        if len(groups) == 1 and type(lr := groups[0].get("lr")) is float:
+            return [lr]
         return [] if optimizer is None else in_force(optimizer)
 
     def _look_at_weights(self, side: str) -> None:
@@ -270,7 +277,3 @@ def wrap_closure(closure: Callable[..., Any], after: Callable[[], Any]) -> Calla
         return result
 
     return watched
-
-
-def _is_bad(value: float | None) -> bool:
-    return value is not None and not math.isfinite(value)

@@ -159,6 +159,9 @@ def step_record(
 ) -> Step:
     """The record of a finished update."""
     norms, flags, grad_norm, bad, total = _findings(plan, update.measured, weights)
+    clipped = grad_norm
+    if update.calls or update.left is not None:
+        clipped = update.clipped_norm(plan.params, covering)
     return Step(
         step=place.step,
         time_ns=time.time_ns(),
@@ -168,7 +171,7 @@ def step_record(
         loss_sum=losses.total,
         backward_calls=losses.calls,
         grad_norm=grad_norm,
-        grad_norm_clipped=update.clipped_norm(plan.params, covering),
+        grad_norm_clipped=clipped,
         max_norm=clip.bound_of(update.calls) if update.calls else None,
         clip=clip_mode,
         lrs=lrs,
@@ -205,4 +208,6 @@ def _findings(plan: Plan, measured: Measured | None, weights: Weights) -> _Findi
     if measured.bad_total:
         bad = measured.bad[: MAX_BAD - len(bad)] + bad
         bad_total += measured.bad_total
+    if plan.whole and measured.flags is None:
+        return measured.wire, b"", measured.total, bad, bad_total
     return *spread(plan, measured), measured.total, bad, bad_total

@@ -2,7 +2,8 @@
 
 Per forward: what the root was called with, the random streams it is known to draw from, autocast,
 and the gradient that comes back to its output. One batch may live to the end of its update, but
-none outlives a graph that no backward went through: no update follows from it.
+none outlives a graph that no backward went through, as no update follows from it; in steps too
+short to tell, a few may live that long.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import weakref
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -32,17 +35,16 @@ MAX_CALLS_BYTES = 1 << 28  # inputs of all but the newest of them
 MAX_OUTPUT_BYTES = 64 << 20  # of an output whose gradient is kept: logits can be large
 LEARN_FORWARDS = 3  # of each root: which streams it draws from, and where it is called
 LEARN_EVERY = 256  # forwards after which the streams are compared once more
-# The gradient of the output costs about 3 µs and the call 3 µs more: below this they would be
-# more than 3 % of a step.
-SHORT_STEP_S = 2e-4
-LEAN = 10
+# What is kept of a call costs some 3 µs, and the gradient of its output three times that, with cold
+# caches several times as much: in steps shorter than these they would be felt.
+SHORT_STEP_S = 2e-4  # nothing is kept
+LEAN_FACTOR = 3  # in steps shorter than so many times that, the call is, but not the gradient
+MAJORITY = 10  # short steps more than long ones, until steps are taken to be short
+_Came = deque[tuple[torch.Tensor | None, ...]]
+_DECIDED = (0, MAJORITY)
+_NOTHING: dict[str, Any] = {}  # shared: never written to
+_OUTPUT_NR = attrgetter("output_nr")
 _ANY_AUTOCAST: Callable[[], bool] = getattr(torch._C, "_is_any_autocast_enabled", lambda: True)
-
-
-class _Graph:
-    """Lives as long as the graph of one forward, whose nodes hold it."""
-
-    __slots__ = ("__weakref__",)
 
 
 class Call:
@@ -56,28 +58,25 @@ class Call:
         autocast: what was in force.
         generators: those that the script has registered, each with its state.
         place: the line that called it, once that is known.
-        grads: gradients that came back, one for each tensor of the output; None not captured.
-        step: the update it leads to.
         size: bytes of its inputs, once another forward has followed.
-        graph: of the output; None where nothing was found that a backward can come to.
-        used: [whether a backward came to the output]; hooks hold it, which must not hold the call.
+        came: for each tensor of the output, what the newest backward brought to its node.
+        nodes: weak references to what only the nodes of the output hold.
     """
 
     __slots__ = (
+        "_places",
         "args",
         "autocast",
+        "came",
         "generators",
-        "grads",
-        "graph",
         "kwargs",
         "learning",
         "module",
+        "nodes",
         "outer",
         "place",
         "random",
         "size",
-        "step",
-        "used",
         "versions",
     )
 
@@ -89,17 +88,16 @@ class Call:
             each._version if type(each) is torch.Tensor and not each.is_inference() else None
             for each in args
         ]
-        self.random: dict[str, Any] = {}
+        self.random = _NOTHING
         self.autocast: Any = ()
-        self.generators: list[tuple[Any, Any]] = []
+        self.generators: Sequence[tuple[Any, Any]] = ()
         self.place: Place | None = None
-        self.grads: list[torch.Tensor | None] | None = None
         self.learning: dict[str, Any] | None = None
         self.outer: Call | None = None
-        self.step = 0
         self.size = 0
-        self.graph: weakref.ref[_Graph] | None = None
-        self.used = [False]
+        self.came: Sequence[_Came] = ()
+        self.nodes: Sequence[weakref.ref[Any]] = ()
+        self._places: Sequence[int] | None = None
 
     @property
     def was_modified(self) -> bool:
@@ -109,16 +107,43 @@ class Call:
             for version, each in zip(self.versions, self.args, strict=True)
         )
 
-    def returned(self, graph: _Graph, index: int, place: int) -> Callable[[Any], None]:
-        """A hook that keeps the gradient of one output, and holds `graph` as long as it lives."""
-        grads, used = self.grads, self.used
+    @property
+    def grads(self) -> list[torch.Tensor | None] | None:
+        """Gradients that came back, one for each tensor of the output; None when not kept."""
+        places = self._places
+        if places is None:
+            return None
+        pairs = zip(self.came, places, strict=True)
+        return [came[0][place] if came else None for came, place in pairs]
 
-        def keep(arrived: Any, graph: _Graph = graph) -> None:
-            used[0] = True
-            if grads is not None:
-                grads[index] = arrived[place]
+    def listen(
+        self, tensors: Sequence[torch.Tensor], gone: Callable[[weakref.ref[Any]], None]
+    ) -> None:
+        """Keep the gradients of the output, and notice when its graph goes without a backward.
 
-        return keep
+        What a node calls is a method of C: a function of Python costs twice as much in there.
+        """
+        keeps = sum(map(_size, tensors)) <= MAX_OUTPUT_BYTES
+        came: list[_Came] = []
+        nodes: list[weakref.ref[Any]] = []
+        for tensor in tensors:
+            arrived: _Came = deque(maxlen=1)
+            came.append(arrived)
+            if (node := tensor.grad_fn) is not None:
+                hook = arrived.append if keeps else _noticing(arrived)
+                node.register_prehook(hook)
+                nodes.append(weakref.ref(hook, gone))
+        self.came, self.nodes = came, nodes
+        self._places = [*map(_OUTPUT_NR, tensors)] if keeps else None
+
+
+def _noticing(came: _Came) -> Callable[[Any], None]:
+    """A hook that notes that a backward came, and keeps nothing of it."""
+
+    def notice(_: Any) -> None:
+        came.append(())
+
+    return notice
 
 
 class Scenes:
@@ -132,6 +157,7 @@ class Scenes:
         keeps: whether anything is kept at all; neither with autopsies off nor in short steps.
         open: the innermost forward that is running.
         is_short: steps are so short that nothing is kept.
+        is_lean: steps are so short that the gradient of the output is not kept.
     """
 
     def __init__(self, observer: Observer, lines: LineMap) -> None:
@@ -146,8 +172,8 @@ class Scenes:
         self.open: Call | None = None
         self._places: dict[int, Place | None] = {}
         self._met: dict[int, int] = {}
-        self.is_short = False
-        self._lean = 0
+        self.is_short = self.is_lean = False
+        self._short_steps = self._lean_steps = 0
         self._suspected = False
         guard = observer.boundary.guard
         self.enter = observer.boundary.within(TAP, self._enter)
@@ -162,8 +188,8 @@ class Scenes:
     def suspect(self) -> None:
         """Something was not finite: from now on a scene is worth its price, however short steps."""
         self._suspected = True
-        if self.is_short:
-            self._shorten(False)
+        self.is_short = self.is_lean = False
+        self.keeps = self._active
 
     def note_step(self, step_s: float | None) -> None:
         """After an update: nothing of it is kept; steps too short to pay for it keep nothing."""
@@ -174,19 +200,19 @@ class Scenes:
         if step_s is None or self._suspected:
             return
         # The median decides: short steps less long ones among the newest, which no few can turn.
+        if step_s < LEAN_FACTOR * SHORT_STEP_S:
+            self._lean_steps += self._lean_steps < MAJORITY
+        else:
+            self._lean_steps -= self._lean_steps > 0
         if step_s < SHORT_STEP_S:
-            if self._lean < LEAN:
-                self._lean += 1
-            elif not self.is_short:
-                self._shorten(True)
-        elif self._lean > 0:
-            self._lean -= 1
-        elif self.is_short:
-            self._shorten(False)
-
-    def _shorten(self, is_short: bool) -> None:
-        self.is_short = is_short
-        self.keeps = self._active and not is_short
+            self._short_steps += self._short_steps < MAJORITY
+        else:
+            self._short_steps -= self._short_steps > 0
+        if self._lean_steps in _DECIDED:
+            self.is_lean = self._lean_steps == MAJORITY
+        if self._short_steps in _DECIDED:
+            self.is_short = self._short_steps == MAJORITY
+            self.keeps = self._active and not self.is_short
 
     def drop(self) -> None:
         """Keep nothing any longer."""
@@ -209,8 +235,8 @@ class Scenes:
         if met <= LEARN_FORWARDS or met % LEARN_EVERY == 0:
             call.learning = {name: streams.read(name) for name in streams.PROCESS_WIDE}
             self._places[key] = caller_place()
-        for name in self.wanted:
-            call.random[name] = streams.read(name)
+        if self.wanted:
+            call.random = {name: streams.read(name) for name in self.wanted}
         if self.generators:
             call.generators = [(each, streams.state_of(each)) for each in self.generators]
         call.place = self._places.get(key)
@@ -229,29 +255,23 @@ class Scenes:
             return
         if call.learning is not None:
             self._learn(call)
+        if self.is_lean:
+            return
         if type(output) is torch.Tensor:
             if output.grad_fn is not None:
-                self._ask(call, [output])
+                call.listen((output,), self._gone)
             return
         with torch._C.DisableTorchFunction():  # an output may be of a class of the script's
             tensors = flat_tensors(output)
             if any(tensor.grad_fn is not None for tensor in tensors):
-                self._ask(call, tensors)
+                call.listen(tensors, self._gone)
 
-    def _ask(self, call: Call, tensors: list[torch.Tensor]) -> None:
-        """Keep the gradients of the output, and notice when the graph goes without a backward."""
-        if sum(map(_size, tensors)) <= MAX_OUTPUT_BYTES:
-            call.grads = [None] * len(tensors)
-        graph = _Graph()
-        call.graph = weakref.ref(graph, self._gone)
-        for index, tensor in enumerate(tensors):
-            if (node := tensor.grad_fn) is not None:
-                node.register_prehook(call.returned(graph, index, tensor.output_nr))
-
-    def _gone(self, graph: weakref.ref[_Graph]) -> None:
-        """The graph of a forward is gone, on whatever thread."""
+    def _gone(self, node: weakref.ref[Any]) -> None:
+        """A node of the output of a forward is gone, on whatever thread."""
         for call in tuple(self.calls):
-            if call.graph is graph and not call.used[0]:
+            if any(call.came):  # a backward came to it: kept until the update is over
+                continue
+            if node in call.nodes and all(each() is None for each in call.nodes):
                 self._let_go(call)
 
     def _let_go(self, call: Call) -> None:
@@ -265,7 +285,7 @@ class Scenes:
         for name, state in (before or {}).items():
             if name not in self.wanted and not streams.is_same(state, streams.read(name)):
                 self.wanted += (name,)
-                call.random[name] = state
+                call.random = {**call.random, name: state}
 
     def _make_room(self, calls: list[Call]) -> None:
         """Another forward of the same update: the oldest give way."""

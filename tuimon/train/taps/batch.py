@@ -18,7 +18,7 @@ from tuimon.model.batches import LossFacts, LossSeen, TensorSummary
 from tuimon.model.graphs import GraphSeen
 from tuimon.model.records import MAX_INPUTS, Batch
 from tuimon.train.graphlook import look_at_graph
-from tuimon.train.leaves import Leaf, leaves_of
+from tuimon.train.leaves import NAMES, PLAIN, Leaf, leaves_of
 from tuimon.train.lossgraph import losses_below
 from tuimon.train.passes import Passes
 from tuimon.train.summary import summarise, unseen
@@ -90,10 +90,15 @@ class Batches:
         step = self._observer.roster.next_step()
         if step != self._step:
             self._begin(step)
+        passes = self.passes
+        follows = passes.newest is not None or passes.current is not None
+        plain = not kwargs and len(args) <= len(NAMES) and PLAIN.issuperset(map(type, args))
+        if plain and not (self.due or follows):
+            self._held[id(module)] = [*zip(NAMES, map(weakref.ref, args), strict=False)]
+            return
         found, left_out = leaves_of(args, kwargs, MAX_INPUTS)
         self._held[id(module)] = [(name, weakref.ref(tensor)) for name, tensor in found]
-        passes = self.passes
-        if passes.newest is not None or passes.current is not None:
+        if follows:
             passes.used(found)
         if self.due and id(module) not in self._seen:
             began_s = perf_counter()

@@ -115,8 +115,8 @@ class LossTap:
             observer.losses.start_sum_again()
         value = self._value_of(tensors) if plain else self._value(tensors)
         observer.backward_calls += 1
-        observer.losses.add(value)
         is_bad = value is not None and not math.isfinite(value)
+        observer.losses.add(value, is_bad)
         batches = observer.batches
         jumped = value is not None and not is_bad and batches.jumps(value)
         if batches.due or jumped or is_bad is not batches.was_bad:

@@ -122,6 +122,7 @@ class Wiring:
         self.observer.snapshots.release()
         for track in self.observer.roster.tracks.values():
             track.close()
+            track.interrupt()
         self._unhook(alive(self.observer.roster.models))
         self._remove()
 
