@@ -209,6 +209,19 @@ def test_a_jump_that_came_at_once_and_went_is_data(figures, first):
     assert max(found, key=lambda f: f.confidence).cause == (first or "lr-too-high")
 
 
+def test_waves_of_an_adaptive_optimizer_are_a_remark_and_noise_is_not():
+    def wavy(size: float, wave: int) -> tuple[float, ...]:
+        return tuple(0.01 * 2 ** (size * np.sin(6.3 * step / wave)) for step in range(300))
+
+    given = {"symptom": None, "optimizer": "Adam"}
+    assert causes(losses=(1.0, *wavy(1.2, 20)), **given) == ["opt-dynamics"]
+    falls = tuple(loss * 0.98**step for step, loss in enumerate(wavy(1.2, 20)))
+    noise = (1.0, *(np.random.default_rng(0).lognormal(-4, 0.8, 300)))
+    for alike in ((1.0, *wavy(0.3, 20)), (1.0, *wavy(1.2, 2)), (1.0, *falls), noise):
+        assert causes(losses=alike, **given) == []
+    assert causes(losses=(1.0, *wavy(1.2, 20)), symptom=None) == []
+
+
 ROOT = ("LinalgVectorNorm", "Div")
 
 
