@@ -81,6 +81,21 @@ class Without(Change):
         return tensor.index_select(0, torch.tensor(self._rows, device=tensor.device))
 
 
+class Finite(Change):
+    """Whatever of the data is NaN or +Inf gets finite values; what is only -Inf may be a mask."""
+
+    words = "what is not finite in the data was made finite"
+
+    def data(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.dtype.is_floating_point or not looks.is_bad(tensor):
+            return tensor
+        bad = torch.isnan(tensor) | torch.isposinf(tensor)
+        self.count += int(bad.sum())
+        fine = tensor[torch.isfinite(tensor)]
+        middle = fine.mean() if fine.numel() else tensor.new_zeros(())
+        return torch.where(bad, middle, tensor)
+
+
 class Mended(Change):
     """Poisoned leaves get finite values where they are not finite."""
 

@@ -270,3 +270,7 @@ PHRASES = {
     "masked-softmax": "{op} was given zeros in place of rows of nothing but -Inf",
     "empty-reduction": "{op} was given one 0, or one class, where nothing counted",
 }
+PHRASES_OF_OPS = {
+    **dict.fromkeys(("std", "var", "stdmean", "varmean"), "{op} divided by n in place of n - 1"),
+    **dict.fromkeys(_EPSILON_AT, "{op} was given an epsilon that its numbers can tell from 0"),
+}

@@ -105,6 +105,8 @@ class Guarded(Change):
 
 def _phrase(cause: str, spot: Spot) -> str:
     phrase = fixes.PHRASES.get(cause)
+    if phrase is not None:
+        phrase = fixes.PHRASES_OF_OPS.get(spot.op, phrase)
     if phrase is None:
         return f"{spot.op} was watched"
     eps = number(fixes.epsilon(torch.float32), 2)

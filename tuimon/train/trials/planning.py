@@ -11,7 +11,7 @@ from tuimon.diagnose.rules.operations import FLOAT16_MAX
 from tuimon.model.autopsy import LEAF, OPERATION, Autopsy
 from tuimon.model.causes import SEVERITIES
 from tuimon.model.records import Symptom
-from tuimon.train.trials.changes import Change, Mended
+from tuimon.train.trials.changes import Change, Finite, Mended
 from tuimon.train.trials.guarding import Guarded, spot_of
 from tuimon.train.trials.hiding import Hidden
 from tuimon.train.trials.widening import Widened
@@ -22,6 +22,7 @@ MAX_CAUSES = 3  # of one examination
 OF_SAMPLES = frozenset(("data-degenerate", "data-outlier"))
 # What these say is wrong may come with a few samples; which ones is worth knowing.
 BY_SAMPLES = OF_SAMPLES | {
+    "data-nonfinite",
     "masked-softmax", "empty-reduction", "div-zero", "sqrt-norm-zero", "log-zero", "domain-error",
     "exp-overflow", "where-trap", "zero-times-inf", "fp16-overflow",
 }  # fmt: skip
@@ -64,6 +65,8 @@ def changes_for(cause: str, autopsy: Autopsy) -> Iterable[Change]:
         if kind in _LEAVES.get(cause, ()):
             yield Mended([leaf for leaf in autopsy.leaves if leaf.kind == kind])
         return
+    if cause == "data-nonfinite":
+        yield Finite()
     if autopsy.first is None:
         return
     spot = spot_of(autopsy.first)

@@ -18,7 +18,7 @@ from tuimon.model.trials import CONFIRMED, NO_DIFFERENCE, REFUTED, TrialRecord
 from tuimon.train.autopsy.reruns import Closure
 from tuimon.train.autopsy.scene import Call
 from tuimon.train.trials.bisecting import guilty_samples
-from tuimon.train.trials.changes import Change, Without
+from tuimon.train.trials.changes import Change, Finite, Without
 from tuimon.train.trials.following import FrameStage, is_like, starts
 from tuimon.train.trials.guarding import Guarded, spot_of
 from tuimon.train.trials.hiding import Hidden
@@ -275,7 +275,7 @@ class Bench:
         unmet = self._watched is not None and not self._watched.seen
         if not told and cause in OF_SAMPLES:
             yield from self._samples()
-        elif unmet and cause in BY_SAMPLES and finding.where.sample is None:
+        elif unmet and not confirmed and cause in BY_SAMPLES and finding.where.sample is None:
             yield from self._before_the_model(told)
         elif confirmed and cause in BY_SAMPLES and finding.where.sample is None:
             guilty = self._find_guilty()
@@ -305,7 +305,8 @@ class Bench:
             if not change.conclude():
                 why = "a value that the operation cannot take is not hidden by any selection"
                 return Judgement(REFUTED if change.is_open else NO_DIFFERENCE, why)
-        return judge(self._watched, change, self._play(change))
+        watched = None if isinstance(change, Finite) else self._watched
+        return judge(watched, change, self._play(change))
 
     def _samples(self) -> Iterator[Trial]:
         """A cause that says: it is the sample."""
