@@ -125,9 +125,52 @@ def from_a_dataset() -> None:
         update(F.cross_entropy(model(x), y), optimizer)
 
 
+def mixture_of_nothing() -> None:
+    model, optimizer = watched()
+    for step in range(3):
+        near = torch.tensor([-1.0, -2.0, -3.0])
+        share = torch.relu(model(torch.randn(4, 4)) + (9.0 if step < 2 else -9.0))
+        scores = near + torch.log(share)  # mixture_of_nothing
+        update(-scores.log_softmax(1)[:, 0].mean(), optimizer)
+
+
+def late_penalty() -> None:
+    model, optimizer = watched()
+    for step in range(7):
+        out = model(torch.randn(4, 4))
+        loss = out.square().mean()
+        if step == 6:
+            gap = out - out.detach()
+            loss = loss + gap.square().sum(1).sqrt().mean()  # late_penalty
+        update(loss, optimizer)
+
+
+@torch.no_grad()
+def reference(out: torch.Tensor) -> torch.Tensor:
+    return out.square().sqrt()
+
+
+def second_loss() -> None:
+    model, optimizer = watched()
+    for step in range(7):
+        out = model(torch.ones(4, 4) * torch.rand(4, 1))
+        optimizer.zero_grad()
+        out.mean().backward(retain_graph=True)
+        if step == 6:
+            (0.0 * out + reference(out - out)).pow(0.5).sum().backward()  # second_loss
+        optimizer.step()
+
+
+AT_THE_GATE: list[tuple[Callable[[], None], str, str]] = [
+    (late_penalty, "aten::div", "SqrtBackward0"),
+    (second_loss, "aten::pow", "PowBackward0"),
+]
+
+
 LOOPS: list[tuple[Callable[[], None], str]] = [
     (certain_target, "aten::log"),
     (in_attributes, "aten::div"),
+    (mixture_of_nothing, "aten::log"),
     (from_a_generator, "aten::div"),
     (from_a_dataset, "aten::div"),
 ]
@@ -157,3 +200,17 @@ def test_a_missing_target_is_named(feed: Feed) -> None:
     assert first.source.endswith("# missing_target")
     leaf = autopsy.leaves[0]
     assert (leaf.kind, leaf.tensor.name, leaf.tensor.nan) == ("target", "y", 1)
+
+
+@pytest.mark.parametrize(("loop", "op", "node"), AT_THE_GATE)
+def test_a_gradient_of_code_around_the_models(
+    feed: Feed, loop: Callable[[], None], op: str, node: str
+) -> None:
+    loop()
+    autopsy = feed.of(Autopsy)[0]
+    first = autopsy.first
+    assert autopsy.trigger == "non-finite-gradient"
+    assert first is not None and autopsy.verdict == OPERATION, autopsy.notes
+    assert first.op == op and first.node == node
+    assert first.source.endswith(f"# {loop.__name__}")
+    assert (first.module, first.in_model) == ("", False)

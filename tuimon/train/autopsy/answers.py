@@ -6,7 +6,7 @@ Holds tensors of a re-run, so it lives no longer than the examination.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -71,9 +71,14 @@ def cut(output: Any) -> Any:
 
     Copies objects of the script's, so call it where the script's code may run.
     """
+    return changed(output, torch.Tensor.detach)
+
+
+def changed(output: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """The same output with other tensors in it."""
     if hasattr(type(output), "__dataclass_fields__") and not isinstance(output, dict):
         twin = copy.copy(output)
         for name, value in getattr(output, "__dict__", {}).items():
-            object.__setattr__(twin, name, cut(value))
+            object.__setattr__(twin, name, changed(value, change))
         return twin
-    return tree_map(lambda each: each.detach() if isinstance(each, torch.Tensor) else each, output)
+    return tree_map(lambda each: change(each) if isinstance(each, torch.Tensor) else each, output)

@@ -221,7 +221,10 @@ class Examiner:
         if self.level == FULL:
             bad = {each.name for each in measured.bad} if measured is not None else set()
             limit_s = self._limit_s(began_s)
-            parts += _tried(MODEL, lambda: self._reruns.backwards(limit_s, bad, scale, fields))
+            heard = bool(parts)
+            parts += _tried(
+                MODEL, lambda: self._reruns.backwards(limit_s, bad, scale, fields, heard=heard)
+            )
         return {**fields, **merge(parts)}
 
     def _listen(self) -> list[Part]:

@@ -12,7 +12,7 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,7 +25,7 @@ from tuimon.train.autopsy.answers import Answer, Answers
 from tuimon.train.autopsy.bytecode import CannotReplay
 from tuimon.train.autopsy.examination import Examination
 from tuimon.train.autopsy.interpreter import Interpreter
-from tuimon.train.autopsy.names import Named, Names, Roots
+from tuimon.train.autopsy.names import Named, Names, Roots, flat_tensors
 from tuimon.train.autopsy.origins import Origins, Site
 from tuimon.train.autopsy.ownership import Ownership
 from tuimon.train.autopsy.poison import Poison, is_same
@@ -75,8 +75,8 @@ def retrace(
         return found
     if not (poisons or losses) or is_watched_by_script():
         return found
-    about = _About(roots, list(also), list(losses), Answers(answers))
-    search = _Search(poisons, about, limits, found)
+    about = About(roots, list(also), list(losses), Answers(answers))
+    search = Search(poisons, about, limits, found)
     frames = list(frames_of_script())
     try:
         any(search.look_in(frame) for frame in frames) or search.look_beyond()
@@ -118,19 +118,25 @@ class _Reached(Exception):
         self.tensor = tensor
 
 
-class _Followed(Origins):
+class Followed(Origins):
     """Every operation belongs to the line that is being followed."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Names, entry: CodeType | None, ownership: Ownership) -> None:
+        super().__init__(names, entry or Followed.site.__code__)
         self.replay: Interpreter | None = None
+        self._ownership = ownership
 
-    def meet(self, in_graph: bool, op: str) -> None: ...
+    def has_grad(self, tensor: torch.Tensor) -> bool:
+        return tensor.requires_grad or self._ownership.is_marked(tensor)
 
     def site(self) -> Site:
+        node = torch._C._current_autograd_node()
+        if node is not None:
+            return self._in_backward(node)
         return Site(FORWARD, None, None if self.replay is None else self.replay.place)
 
 
-class _About(NamedTuple):
+class About(NamedTuple):
     """What is known of the step."""
 
     roots: Roots
@@ -139,11 +145,19 @@ class _About(NamedTuple):
     answers: Answers
 
 
-class _Search:
-    """The attempts for one incident."""
+class Search:
+    """The attempts for one incident.
+
+    Attributes:
+        has_graph: whether the replay makes a graph, of its own.
+        entry: the function of ours that runs backward over it.
+    """
+
+    has_graph = False
+    entry: CodeType | None = None
 
     def __init__(
-        self, poisons: Sequence[Poison], about: _About, limits: Limits, found: Examination
+        self, poisons: Sequence[Poison], about: About, limits: Limits, found: Examination
     ) -> None:
         self._poisons = poisons
         self._about = about
@@ -178,10 +192,10 @@ class _Search:
             rows, singles = rows_of(values)
         sources = Sources()
         self._poisons = [*self._poisons, *singles]
-        if any(self.look_in(frame) for frame in sources.frames):
-            return True
         names = Names(self._about.roots, self._about.also)
-        return any(self._make(item, names) for item in sources.items(rows))
+        if any(self._make(item, names) for item in sources.items(rows)):
+            return True
+        return any(self.look_in(frame) for frame in sources.frames)
 
     def _make(self, item: Item, names: Names) -> bool:
         return self._replay(names, lambda replay: replay.follow(*item))
@@ -199,34 +213,45 @@ class _Search:
     def _replay(
         self, names: Names, run: Callable[[Interpreter], None], scope: Scope | None = None
     ) -> bool:
-        origins = _Followed()
+        ownership = Ownership()
+        origins = Followed(names, self.entry, ownership)
         remaining_s = max(0.0, self._until_s - self._limits.clock())
         limits = Limits(remaining_s, MAX_OPS, self._limits.clock)
         tracer = Tracer(names, limits, origins)
-        ownership = Ownership()
 
         def on_value(value: Any) -> None:
             self._compare(value, tracer)
 
         def answer(module: Any, args: Any, kwargs: Any) -> Any:
             with tracer.apart():
-                return self._about.answers.to(module, args, kwargs)
+                output = self._output(self._about.answers.to(module, args, kwargs))
+                for tensor in flat_tensors(output):
+                    ownership.mark(tensor)
+                return output
 
         replay = Interpreter(ownership, on_value, self._tick, self._apart, answer)
         origins.replay = replay
         try:
-            with _undisturbed(), ownership, tracer:
+            with _undisturbed(has_graph=self.has_graph), ownership, tracer:
                 run(replay)
-            loss = None if scope is None else self._loss(scope, replay)
-            return loss is not None and self._judge(loss, tracer)
+            return scope is not None and self._end(scope, replay, tracer)
         except _Reached as reached:
-            return self._judge(reached.tensor, tracer)
+            return self.judge(reached.tensor, tracer)
         except CannotReplay:
             return False
         finally:
             self._found.ops += tracer.count
             origins.replay = None
             replay.close()
+
+    def _output(self, output: Any) -> Any:
+        """What a model is said to have given."""
+        return output
+
+    def _end(self, scope: Scope, replay: Interpreter, tracer: Tracer) -> bool:
+        """A frame was followed up to where it is; whether that tells."""
+        loss = self._loss(scope, replay)
+        return loss is not None and self.judge(loss, tracer)
 
     def _tick(self) -> None:
         if self._limits.clock() > self._until_s:
@@ -255,12 +280,14 @@ class _Search:
                     found.append((distance, value))
         if found:
             return min(found, key=lambda each: each[0])[1]
-        given = [each for each in (replay.asked, *scope.stack) if type(each) is torch.Tensor]
+        asked = [*reversed(replay.asked), *scope.stack]
+        given = [each for each in asked if type(each) is torch.Tensor]
         with looks.apart():
             same = [one for one in given if any(is_same(one, loss.detach()) for loss in losses)]
         return same[0] if same else None
 
-    def _judge(self, tensor: torch.Tensor, tracer: Tracer) -> bool:
+    def judge(self, tensor: torch.Tensor, tracer: Tracer) -> bool:
+        """Whether an operation that was followed is to blame for a bad value."""
         with looks.apart():
             target = Target("loss" if self._about.losses else "", *tracer.trace(tensor))
         if any(leaf.poisoned.kind == _IN_GRAPH for leaf in tracer.leaves):
@@ -269,7 +296,7 @@ class _Search:
         if verdict.meant or verdict.first is None:
             return False
         if verdict.verdict == OPERATION:
-            self._adopt(verdict)
+            self.adopt(verdict)
             return True
         if self._about.losses and self._leaf is None and verdict.leaves[0].tensor.name:
             self._leaf = verdict
@@ -278,10 +305,11 @@ class _Search:
     def settle(self) -> None:
         """No operation is to blame, as far as was followed."""
         if self._found.verdict != OPERATION and self._leaf is not None:
-            self._adopt(self._leaf)
+            self.adopt(self._leaf)
             self._found.leaves = [_data(leaf) for leaf in self._found.leaves]
 
-    def _adopt(self, verdict: Verdict) -> None:
+    def adopt(self, verdict: Verdict) -> None:
+        """This is what is told."""
         found = self._found
         found.adopt(verdict)
         if verdict.first is not None:
@@ -333,15 +361,15 @@ def _named(live: Mapping[str, Any]) -> list[Named]:
 
 
 @contextlib.contextmanager
-def _undisturbed() -> Iterator[None]:
-    """No graph, no warning shown, nothing cast kept, random streams as before."""
+def _undisturbed(*, has_graph: bool) -> Iterator[None]:
+    """No graph unless wanted, no warning shown, nothing cast kept, random streams as before."""
     shown = warnings.showwarning
     cache = torch.is_autocast_cache_enabled()
     before = streams.read_all()
     warnings.showwarning = lambda *_, **__: None
     torch.set_autocast_cache_enabled(False)
     try:
-        with torch.no_grad():
+        with torch.set_grad_enabled(has_graph):
             yield
     finally:
         torch.set_autocast_cache_enabled(cache)

@@ -27,6 +27,8 @@ from tuimon.train.autopsy.sites import Place, is_foreign
 
 MAX_STEPS = 200_000  # instructions of one replay
 MAX_DEPTH = 12  # functions inside of each other
+_BACKWARDS = ("backward", "grad")
+_GRAD_MODES = (torch.no_grad, torch.inference_mode)
 _VIEWS: tuple[type, ...] = (
     zip,
     enumerate,
@@ -44,7 +46,7 @@ class Interpreter:
     Attributes:
         owned: containers that the replay has made, by identity.
         changed: names of attributes that the script has stored to meanwhile.
-        asked: of this `backward` was taken last.
+        asked: of these a backward was begun, as far as they are known.
         module: the scope of a module's body that is replayed.
     """
 
@@ -58,7 +60,7 @@ class Interpreter:
     ) -> None:
         self.owned: dict[int, Any] = {}
         self.changed: set[str] = set()
-        self.asked: Any = None
+        self.asked: list[torch.Tensor] = []
         self._stored: dict[str, list[tuple[Any, Any]]] = {}  # attribute -> (owner, value)
         self.module: Scope | None = None
         self._ownership = ownership
@@ -96,7 +98,7 @@ class Interpreter:
         self._scopes.clear()
         self.owned.clear()
         self._stored.clear()
-        self.asked = None
+        self.asked.clear()
         self.module = None
 
     def step(self) -> None:
@@ -171,7 +173,11 @@ class Interpreter:
             given = (*function.args, *args)
             return self.call(function.func, given, {**function.keywords, **kwargs})
         if kind is types.FunctionType:
-            return self._follow(permits.unwrapped(function), args, kwargs)
+            inner = permits.unwrapped(function)
+            if inner is not function and permits.has_no_grad(function):
+                with torch.no_grad():
+                    return self._follow(inner, args, kwargs)
+            return self._follow(inner, args, kwargs)
         if issubclass(kind, type):
             return self._context(function, args, kwargs)
         if issubclass(kind, nn.Module):
@@ -192,7 +198,9 @@ class Interpreter:
         return self.native(permitted.function, *args, **kwargs)
 
     def _context(self, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Autocast and modules are the only classes of torch's whose objects matter here."""
+        """Autocast, modules and modes without a graph are what matters of torch's classes."""
+        if kind in _GRAD_MODES and not args and not kwargs:
+            return kind()
         is_known = issubclass(kind, torch.autocast) or permits.is_module_of_torch(kind)
         if not is_known or not all(map(is_plain, [*args, *kwargs.values()])):
             return UNKNOWN
@@ -202,7 +210,9 @@ class Interpreter:
             return UNKNOWN
 
     def enter(self, value: Any) -> AbstractContextManager[Any] | None:
-        """Begin a `with` of autocast's; every other one is passed through."""
+        """Begin a `with` of autocast's or without a graph; every other one is passed through."""
+        if isinstance(value, _GRAD_MODES):
+            return torch.no_grad()
         if not isinstance(value, torch.autocast):
             return None
         # Without the cache: what is cast here must not be met by the script.
@@ -232,6 +242,8 @@ class Interpreter:
     ) -> Any:
         code = function.__code__
         if is_foreign(code.co_filename):
+            if function.__name__ in _BACKWARDS:
+                self.asked += [each for each in args if type(each) is torch.Tensor]
             return UNKNOWN
         outer = Cells(code, function.__closure__)
         scope = Scope(code, function.__globals__, outer)
@@ -271,7 +283,9 @@ class Interpreter:
             if owner is value:
                 return stored
         if name == "backward" and type(value) in permits.TENSORS:
-            self.asked = value
+            self.asked.append(value)
+        if name == "scale" and isinstance(value, torch.amp.GradScaler):
+            return Permitted(_same)  # the scale is no part of the loss
         if value is UNKNOWN or name in self.changed:
             return UNKNOWN
         if type(value) is Made:
@@ -316,6 +330,10 @@ class Interpreter:
             members = self.native(torch.unbind, value)
             return UNKNOWN if members is UNKNOWN else Each(list(members))
         return UNKNOWN
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def bind(

@@ -71,6 +71,10 @@ class Origins:
         if sequence not in self._made:
             self._made[sequence] = self.site()
 
+    def has_grad(self, tensor: torch.Tensor) -> bool:
+        """Whether an operand belongs to the graph of the step."""
+        return tensor.requires_grad
+
     def site(self) -> Site:
         """Where the running operation belongs."""
         node = torch._C._current_autograd_node() if self._phase is FORWARD else None

@@ -24,6 +24,7 @@ class Ownership(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._own: dict[int, Alive] = {}
+        self._marked: dict[int, Alive] = {}
 
     def owns(self, tensor: torch.Tensor) -> bool:
         """Whether the memory of a tensor was made by the replay."""
@@ -36,6 +37,18 @@ class Ownership(TorchDispatchMode):  # type: ignore[no-untyped-call]
         key = storage_key(tensor)
         if key is not None:
             self._own[key] = Alive(tensor)
+
+    def mark(self, tensor: torch.Tensor) -> None:
+        """Remember what is computed from a tensor."""
+        key = storage_key(tensor)
+        if key is not None:
+            self._marked[key] = Alive(tensor)
+
+    def is_marked(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor follows from one that was marked."""
+        key = storage_key(tensor) if self._marked else None
+        alive = None if key is None else self._marked.get(key)
+        return alive is not None and bool(alive)
 
     def _dispatch(
         self,
@@ -58,6 +71,9 @@ class Ownership(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 key = storage_key(tensor)
                 if key is not None and key not in known:
                     self._own[key] = Alive(tensor)
+        if not kind.is_view and any(map(self.is_marked, given.read)):
+            for tensor in given.written if kind.writes else flat_tensors(result):
+                self.mark(tensor)
         return result
 
 

@@ -283,6 +283,17 @@ def unwrapped(value: types.FunctionType) -> types.FunctionType:
     return value
 
 
+def has_no_grad(value: types.FunctionType) -> bool:
+    """Whether a wrapper of torch's is that of `torch.no_grad()` or the like."""
+    for cell in value.__closure__ or ():
+        inner = cell.cell_contents
+        cells = getattr(inner, "__closure__", None) or ()
+        if any(isinstance(each.cell_contents, _NO_GRAD) for each in cells):
+            return True
+    return False
+
+
+_NO_GRAD = (torch.no_grad, torch.inference_mode)
 _TORCH_FOLDER = inspect.getfile(torch).rpartition("/")[0] + "/"
 
 

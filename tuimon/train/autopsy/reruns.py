@@ -97,13 +97,49 @@ class Reruns:
         return self._calls(lambda call: self._model(call, until_s, None, loss_bad=True))
 
     def backwards(
-        self, limit_s: float, bad: set[str], scale: float | None, fields: dict[str, Any]
+        self,
+        limit_s: float,
+        bad: set[str],
+        scale: float | None,
+        fields: dict[str, Any],
+        heard: bool = False,
     ) -> list[Part]:
-        """Gradients are not finite: run forward and backward again."""
+        """Gradients are not finite: run forward and backward again.
+
+        Args:
+            limit_s: for all of it.
+            bad: names of parameters whose gradients are.
+            scale: what the gradients were multiplied by.
+            fields: of the record, to be filled.
+            heard: it is known already what the loss has to do with it.
+        """
         until_s = time.perf_counter() + limit_s
         if (part := self._closure(until_s, fields, scale)) is not None:
             return [part]
+        self._answers = []
         parts = self._calls(lambda call: self._with_gradients(call, until_s, bad))
+        answers, self._answers = self._answers, []
+        if heard or any(map(_accuses, parts)):
+            return self._unscaled(parts, until_s, scale, fields)
+        return [*parts, *self._around(answers, until_s, scale)]
+
+    def _around(self, answers: list[Answer], until_s: float, scale: float | None) -> list[Part]:
+        """No model is to blame, and nothing was heard of the loss: its code once more."""
+        from tuimon.train.autopsy.lossgrads import retrace_backward
+
+        found = retrace_backward(
+            answers,
+            roots=self._observer.roster.roots(),
+            scale=scale,
+            also=self.batch(),
+            limits=_limits_until(until_s),
+        )
+        part = part_of(f"{MODEL}+{FRAMES}" if answers else FRAMES, found)
+        return [part] if part.names_something else []
+
+    def _unscaled(
+        self, parts: list[Part], until_s: float, scale: float | None, fields: dict[str, Any]
+    ) -> list[Part]:
         if scale is not None and scale > 1 and any(part.names_something for part in parts):
             fields["bad_at_scale_1"] = self._is_bad_unscaled(until_s, scale)
         return parts

@@ -212,7 +212,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         bad: list[torch.Tensor],
     ) -> None:
         op = BadOp(len(self.ops), kind, self.origins.site(), [], [], scalars=given.scalars)
-        op.has_grad = any(tensor.requires_grad for tensor in given.read)
+        op.has_grad = any(map(self.origins.has_grad, given.read))
         wrong = self._bad_inputs(op, given.read, before)
         begins = all(not one.has_nan for one in op.bad)
         full = begins or len(self.ops) < FULL_NOTES
