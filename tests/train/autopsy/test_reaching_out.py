@@ -62,6 +62,20 @@ def test_globals_that_no_forward_names_do_not_matter() -> None:
     assert again(*uses(lambda m, x: x)) == ""  # STREAM lies beside it
 
 
+def test_what_a_module_holds_and_its_forward_does_not_name_keeps_nothing_from_being_run() -> None:
+    """As the way back to a trainer, which reads its loader at the time."""
+
+    class Trainer:
+        def __init__(self, model: nn.Module) -> None:
+            self.model, self.reads = model, iter([1, 2])
+
+    model, x = uses(lambda m, x: getattr(m, "_training_by", 0) and None)
+    model.trainer = Trainer(model)
+    assert again(model, x) == ""
+    model._training_by = Trainer(model)
+    assert "advanced" in again(model, x)
+
+
 def test_an_iterator_in_the_batch_is_not_used_up_and_a_generator_goes_back() -> None:
     def odd(model: Any, x: Any) -> torch.Tensor:
         rows, generator = x

@@ -218,6 +218,9 @@ def test_what_cannot_be_put_back_is_not_run() -> None:
             super().__init__()
             self.source = iter([1, 2, 3])
 
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * next(self.source)
+
     for model in (Feeds(), torch.jit.script(nn.Linear(2, 2))):
         with pytest.raises(CannotKeep), sandbox([model]):
             raise AssertionError("something was run")

@@ -9,11 +9,13 @@ from tuimon.train.autopsy.foreign import is_foreign, is_installed
 
 
 def names_in(code: types.CodeType) -> set[str]:
-    """Names of globals and attributes in a function and in those that it makes."""
+    """Names of globals and attributes in a function and in those that it makes, also as text."""
     found = set(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             found |= names_in(constant)
+        elif isinstance(constant, str) and constant.isidentifier():
+            found.add(constant)
     return found
 
 
@@ -43,8 +45,6 @@ def forward_of(kind: type) -> Iterator[types.FunctionType]:
         if function is None:
             continue
         yield function
-        if is_installed(function.__globals__):
-            continue
         new = (names_in(function.__code__) & own.keys()) - known
         known |= new
         waiting.extend(new)

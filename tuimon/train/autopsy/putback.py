@@ -67,6 +67,14 @@ def members(value: set[Any]) -> Undo:
     return undo
 
 
+def of_the_loop(value: Any) -> list[Undo]:
+    """Of what belongs to the loop only its own attributes, and the options of an optimizer."""
+    own = [vars(value)]
+    if isinstance(value, torch.optim.Optimizer):
+        own += value.param_groups
+    return list(map(dictionary, own))
+
+
 # --- memory ---------------------------------------------------------------------------------------
 
 

@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn.modules import module as _torch_module
 
 from tuimon.train.autopsy import foreign, putback, streams
-from tuimon.train.autopsy.mentions import forward_of, mentioned
+from tuimon.train.autopsy.mentions import forward_of, mentioned, names_in
 from tuimon.train.autopsy.namespaces import Namespaces
 from tuimon.train.autopsy.nowhere import NOWHERE
 from tuimon.train.autopsy.putback import CannotKeep
@@ -34,6 +34,7 @@ __all__ = ["TENSORS_LEFT", "CannotKeep", "Kept"]
 MAX_PLACES = 200_000  # visited for one re-run, about 0.2 s
 
 GLOBALS_LEFT = "not every global variable of the script was looked after"
+ATTRIBUTES_LEFT = "not all that the modules hold and their forward does not name was looked after"
 CACHE_GREW = "a cache of a function of the script's was added to"
 
 _GLOBAL_HOOKS = [
@@ -48,6 +49,7 @@ class Kept:
 
     Attributes:
         generators: random streams of their own that were met on the way.
+        notes: what could not be looked after, in sentences for a person.
     """
 
     def __init__(self, roots: Iterable[nn.Module], also: Iterable[Any] = ()) -> None:
@@ -58,6 +60,7 @@ class Kept:
         """
         self.generators: list[Any] = []
         self._stand_ins = StandIns()
+        self.notes = self._stand_ins.notes
         self._seen: dict[int, Any] = {}  # holds what was met, so that ids stay theirs
         self._undo: list[putback.Undo] = []
         self._containers: list[dict[Any, Any] | list[Any]] = []
@@ -66,20 +69,19 @@ class Kept:
         self._places = 0
         self._names = Namespaces(self._visit_all, self._undo)
         self._forwards: set[type] = set()
+        self._named = {"forward"}  # by the code of forwards and hooks
+        self._attributes: list[tuple[str, Any]] = []  # of modules
         listed = [module for root in roots for module in root.modules()]
         hung = [each for module in listed for each in self._stand_ins.adopt(module)]
         self._is_strict = True  # what a forward uses must be put back, or nothing is run
+        self._looks_into = True  # also into what a library has made
         self._visit_all([*listed, *hung, *also, *_GLOBAL_HOOKS])
-        self._is_strict = False
+        self._visit_attributes()
+        self._is_strict = self._looks_into = False
         self._names.visit(dict.fromkeys(map(type, listed)))
         self._containers += self._names.globals
         if not self._names.all_seen:
             self._stand_ins.note(GLOBALS_LEFT)
-
-    @property
-    def notes(self) -> list[str]:
-        """What could not be looked after, in sentences for a person."""
-        return self._stand_ins.notes
 
     @property
     def own_bytes(self) -> int:
@@ -167,10 +169,10 @@ class Kept:
         elif issubclass(kind, io.IOBase):
             self._keep_file(value)
         elif foreign.is_of_the_loop(kind):
-            self._keep_outside(value)
+            self._undo += putback.of_the_loop(value)
         elif self._stand_ins.exchange(value, kind) or foreign.is_foreign(kind):
             return ()
-        elif self._is_strict or not foreign.comes_installed(kind):
+        elif self._looks_into or not foreign.comes_installed(kind):
             return self._keep_object(value, kind)
         return ()  # no forward names it, and it is a library's
 
@@ -195,20 +197,13 @@ class Kept:
         if issubclass(kind, frozenset):
             return list(value)
         if (numpy := sys.modules.get("numpy")) is not None and issubclass(kind, numpy.ndarray):
-            return self._keep_array(value)
+            return self._stand_ins.keep_array(value, self._undo)
         return None
 
     def _cut(self, found: list[Any]) -> None:
         for each in found:
             if type(each) in PLAIN_TENSORS:
                 self._stand_ins.cut(each)
-
-    def _keep_array(self, value: Any) -> Iterable[Any]:
-        if not value.flags.writeable:
-            return ()
-        self._stand_ins.pay(value.nbytes)
-        self._undo.append(putback.numpy_array(value))
-        return list(value.flat) if value.dtype.hasobject else ()
 
     def _keep_callable(self, value: Any, kind: type) -> Iterable[Any] | None:
         if issubclass(kind, types.FunctionType):
@@ -235,6 +230,7 @@ class Kept:
         if not foreign.is_installed(value.__globals__):
             self._names.meet_globals(value.__globals__)
             if self._is_strict:
+                self._named |= names_in(value.__code__)
                 found.extend(mentioned(value))
         return found
 
@@ -245,12 +241,16 @@ class Kept:
                 found += self._stand_ins.adopt(value)
                 if kind not in self._forwards:
                     self._forwards.add(kind)
-                    found += forward_of(kind)
+                    for function in forward_of(kind):
+                        self._named |= names_in(function.__code__)
+                        found.append(function)
             if foreign.is_wrapper(kind):
                 return found + [vars(value)[f"_{each}"] for each in _OF_MODULES]
+            found += self._keep_attributes(vars(value))
+        else:
+            with contextlib.suppress(AttributeError):
+                found.append(object.__getattribute__(value, "__dict__"))
         self._names.meet_class(kind)
-        with contextlib.suppress(AttributeError):
-            found.append(object.__getattribute__(value, "__dict__"))
         for slot in foreign.slots(kind):
             try:
                 content = slot.__get__(value, kind)
@@ -261,16 +261,30 @@ class Kept:
             found.append(content)
         return found
 
+    def _keep_attributes(self, values: dict[str, Any]) -> Iterable[Any]:
+        """Of a module: what every module has at once, the others by their names."""
+        self._keep_container(values, dict)
+        self._attributes += [(n, v) for n, v in values.items() if n not in _OF_EVERY_MODULE]
+        return [value for name, value in values.items() if name in _OF_EVERY_MODULE]
+
+    def _visit_attributes(self) -> None:
+        """Those that no forward and no hook names, such as the way back to a trainer, come last.
+
+        They are put back as far as that goes, and keep nothing from being run.
+        """
+        names = self._named
+        while named := [pair for pair in self._attributes if _is_named(pair[0], names)]:
+            self._attributes = [pair for pair in self._attributes if not _is_named(pair[0], names)]
+            self._visit_all([value for _, value in named])
+        self._is_strict = False
+        try:
+            self._visit_all([value for _, value in self._attributes])
+        except CannotKeep:
+            self._stand_ins.note(ATTRIBUTES_LEFT)
+
     def _keep_single(self, content: Any, put: Callable[[Any], None]) -> None:
         self._single.append((content, put))
         self._undo.append(functools.partial(put, content))
-
-    def _keep_outside(self, value: Any) -> None:
-        """Of what belongs to the loop only its own attributes, and the options of an optimizer."""
-        own = [vars(value)]
-        if isinstance(value, torch.optim.Optimizer):
-            own += value.param_groups
-        self._undo.extend(map(putback.dictionary, own))
 
     def _keep_file(self, value: io.IOBase) -> None:
         if any(value is each for each in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)):
@@ -279,4 +293,9 @@ class Kept:
             self._undo.append(undo)
 
 
+def _is_named(name: str, names: set[str]) -> bool:
+    return name in names or name.lstrip("_") in names
+
+
+_OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 _OF_MODULES = ("parameters", "buffers", "modules")

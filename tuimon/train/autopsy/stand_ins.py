@@ -142,6 +142,18 @@ class StandIns:
         attributes = None if is_own else _attributes(value)
         return (attributes,) if attributes else ()
 
+    def keep_array(self, value: Any, undo: list[putback.Undo]) -> Iterable[Any]:
+        """Note an array; the objects that it holds.
+
+        Raises:
+            CannotKeep: it is too large.
+        """
+        if not value.flags.writeable:
+            return ()
+        self.pay(value.nbytes)
+        undo.append(putback.numpy_array(value))
+        return list(value.flat) if value.dtype.hasobject else ()
+
     def pay(self, size: int) -> None:
         """Account for a copy.
 
