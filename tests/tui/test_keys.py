@@ -18,7 +18,7 @@ from tuimon.model.commands import (
     StepOnce,
     Stop,
 )
-from tuimon.model.records import CommandState
+from tuimon.model.records import CommandState, Event
 from tuimon.tui.actions import ACTIONS, actions
 from tuimon.tui.choices import CHOICES
 from tuimon.tui.start import dump_folder_of
@@ -151,6 +151,15 @@ async def test_layers_fold_move_and_filter() -> None:
         assert "/v_proj" in viewer.text
         await viewer.press("escape")
         assert viewer.app.scene.heat.tree.filter == ""
+
+
+async def test_the_newest_event_of_a_narrow_screen_names_its_step_once() -> None:
+    event = Event(399, 0.0, "info", "autopsy", "step 400: nothing that is not finite")
+    other = structs.replace(event, kind="skip", text="update 400 left out")
+    frame = FakeRun(steps=400).frame()
+    async with driven(replace(frame, events=[event]), size=(80, 24)) as viewer:
+        assert "step 400: nothing" in viewer.text and "399 step 400" not in viewer.text
+        assert "399 update 400" in await viewer.show(replace(frame, events=[other]))
 
 
 async def test_only_bad_rows_and_the_next_of_them() -> None:
@@ -304,6 +313,19 @@ async def test_what_is_typed_takes_the_place_of_what_a_question_proposes() -> No
         await viewer.press("end", *"/a", "enter")  # whoever moves wants to edit it
         await viewer.until_sent(1)
         assert viewer.session.sent == [Dump(["embed_tokens.weight"], "/data/dumps/399/a")]
+
+
+@pytest.mark.parametrize("size", [(120, 40), (60, 20)])
+async def test_a_question_keeps_its_words_apart_and_shows_what_is_typed(
+    size: tuple[int, int],
+) -> None:
+    async with driven(size=size) as viewer:
+        asked = await viewer.press("R")
+        assert "leaves out" in asked and "leaves outthe" not in asked
+        line = next(row for row in asked.splitlines() if "learning rate ×" in row)
+        assert "…" not in line.partition("learning rate ×")[2].partition("│")[0]
+        await viewer.press("escape")
+        assert "leaves outupdate" not in await viewer.press("x")
 
 
 async def test_halving_without_clipping_explains_itself() -> None:

@@ -327,4 +327,6 @@ class Gate:
     def _event(
         self, kind: str, text: str, request: commands.Request, severity: str = "info"
     ) -> None:
-        self._observer.session.event(kind, text, severity=severity, detail=f"by {request.by}")
+        observer = self._observer
+        step = observer.roster.next_step()
+        observer.session.event(kind, text, severity=severity, detail=f"by {request.by}", step=step)

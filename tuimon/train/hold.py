@@ -177,8 +177,10 @@ class Hold:
         """Put the healthy state back; returns the update after which it was taken."""
         session, step = self._observer.session, self._observer.roster.next_step()
         taken = self._observer.snapshots.roll_back()
-        text = f"rolled back to the state after update {taken:,}: {step - taken - 1:,} updates lost"
-        session.event("rollback", text, severity="warning", detail=f"by {who}")
+        lost = step - taken - 1
+        updates = "update" if lost == 1 else "updates"
+        text = f"rolled back to the state after update {taken:,}: {lost:,} {updates} lost"
+        session.event("rollback", text, severity="warning", detail=f"by {who}", step=step)
         return taken
 
     def _leave_out(self, track: Track, reason: str) -> None:
@@ -186,10 +188,11 @@ class Hold:
         step = self._observer.roster.next_step()
         if track.update.has_closure:
             text = f"update {step:,} calls back into the script, so that it cannot be left out"
-            session.event("skip-failed", text, severity="warning")
+            session.event("skip-failed", text, severity="warning", step=step)
             return
         track.update.left_out = reason
-        session.event("skip", f"update {step:,} left out: {reason}", severity="warning")
+        text = f"update {step:,} left out: {reason}"
+        session.event("skip", text, severity="warning", step=step)
 
     def _wait(self, track: Track) -> float:
         """Until somebody decides, the limit is reached, or nobody is left who could decide."""
@@ -200,7 +203,9 @@ class Hold:
         step = self._observer.roster.next_step()
         text = f"held before update {step:,}; goes on by itself after {limit_s:g} s"
         ends_s = time.time() + limit_s
-        session.event("hold", text, severity="critical", detail=self.reason, until_s=ends_s)
+        session.event(
+            "hold", text, severity="critical", detail=self.reason, step=step, until_s=ends_s
+        )
         session.set_state(HELD)
         ended = ""
 

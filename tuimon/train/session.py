@@ -112,12 +112,13 @@ class Session:
         *,
         severity: str = "info",
         detail: str = "",
+        step: int | None = None,
         until_s: float | None = None,
     ) -> None:
-        """Publish a line for the event log."""
+        """Publish a line for the event log; without `step` it is of the newest one that is over."""
         self.publish(
             Event(
-                step=self.step,
+                step=self.step if step is None else step,
                 time_s=time.time(),
                 severity=severity,
                 kind=kind,

@@ -181,16 +181,17 @@ class QuestionDialog(Dialog[AnyCommand | None]):
         look, question = self.look, self.question
         width = max(20, min(_WIDTH, self.app.size.width - 4))
         inner = width - 2
+        column = 1 + max(8, *(len(word) for word, _ in question.lines), len(question.label))
+        room = max(4, inner - column - 4)
         body: list[Row] = [[]]
         for word, value in question.lines:
-            head = text(look, f"  {word:<9}", "dim")
-            chunks = _chunks(plain(value), inner - 13)
-            for index, chunk in enumerate(chunks):
-                lead = head if index == 0 else text(look, " " * 11)
+            head = text(look, f"  {word:<{column}}", "dim")
+            for index, chunk in enumerate(_chunks(plain(value), room)):
+                lead = head if index == 0 else text(look, " " * (2 + column))
                 body.append([lead, text(look, chunk, "strong" if index == 0 else "text")])
         if question.label:
-            label = text(look, f"  {question.label:<9}", "dim")
-            body += [[], [label, *self.line.row(look, inner - 13)]]
+            label = text(look, f"  {question.label:<{column}}", "dim")
+            body += [[], [label, *self.line.row(look, room)]]
         body.append([text(look, "  "), data(look, self.problem, "bad", bold=True)])
         send = "enter" if question.label else "y"
         cancel = "esc" if question.label else "n, esc"

@@ -285,7 +285,9 @@ class CompactPanel:
         event = frame.events[-1]
         colour = {"critical": "bad", "warning": "warn"}.get(event.severity, "key")
         mark = getattr(look.glyphs, event.severity, look.glyphs.info)
-        where = "" if event.step is None else f"{event.step:,} "
+        # What an autopsy says begins with the step it is about.
+        named = event.step is None or event.kind == "autopsy"
+        where = "" if named else f"{event.step:,} "
         line = [
             text(look, f" {mark} ", colour, bold=True),
             text(look, where, "dim"),
