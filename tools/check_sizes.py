@@ -18,7 +18,15 @@ MAX_CLASS_LINES = 250
 MAX_POSITIONAL = 5
 
 # "file" or "file::name" -> why this one may be larger.
-EXCEPTIONS: dict[str, str] = {}
+EXCEPTIONS: dict[str, str] = {
+    "tuimon/feed/chronicle.py::Chronicle": "one method for each kind of record",
+    "tuimon/feed/chronicle.py::add": "one case for each kind of record",
+    "tuimon/train/autopsy/interpreter.py::Interpreter": "one method for each group of opcodes",
+    "tuimon/train/monitor.py::watch": "half of it tells the arguments of the public call",
+    "tuimon/train/update.py::step_record": "one line for each field of the record",
+    "tests/tui/test_keys.py": "one test for each group of keys",
+}
+AS_WRITTEN = ("tests/cases/second/",)  # scripts of others, measured as they wrote them
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -28,6 +36,8 @@ def violations(root: Path = ROOT) -> Iterator[str]:
     unused = set(EXCEPTIONS)
     for path in sorted(p for folder in FOLDERS for p in (root / folder).rglob("*.py")):
         name = path.relative_to(root).as_posix()
+        if name.startswith(AS_WRITTEN):
+            continue
         for place, sentence in check_source(name, path.read_text(encoding="utf-8")):
             if place in EXCEPTIONS:
                 unused.discard(place)

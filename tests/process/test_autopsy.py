@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,6 +14,11 @@ from typing import Any
 import pytest
 
 from tests.train.conftest import wait_for
+from tuimon.errors import NoSuchRun
+from tuimon.feed import registry
+from tuimon.feed.registry import RunInfo
+from tuimon.feed.ring import RingReader
+from tuimon.model.records import HELD
 
 SCRIPT = """
 import sys
@@ -84,30 +90,57 @@ def test_report_and_last_lines(environ: dict[str, str], tmp_path: Path) -> None:
     assert len(ours) <= 6
 
 
-def test_a_held_training_is_shown_as_held_and_can_be_ended(
+def start(environ: dict[str, str], folder: Path, *words: str) -> subprocess.Popen[str]:
+    """A training that will be held."""
+    command = [sys.executable, "-m", "tuimon", "run", "--on-non-finite", "hold", *words, "train.py"]
+    return subprocess.Popen(
+        command, cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def run_of(process: subprocess.Popen[str]) -> RunInfo:
+    return next(run for run in registry.list_runs() if run.ranks[0].pid == process.pid)
+
+
+def is_held(process: subprocess.Popen[str]) -> bool:
+    """Whether its ring says so."""
+    assert process.poll() is None
+    try:
+        with contextlib.closing(RingReader(run_of(process).ring())) as reader:
+            return reader.status().state == HELD
+    except (StopIteration, NoSuchRun):  # it has only begun
+        return False
+
+
+def picture(process: subprocess.Popen[str]) -> str:
+    """What a terminal shows of a run."""
+    words = [sys.executable, "-m", "tuimon", "attach", run_of(process).id, "--once"]
+    return subprocess.run(words, capture_output=True, text=True, timeout=110).stdout
+
+
+def test_a_held_training_ends_as_it_would_without_us(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
-    words = [sys.executable, "-m", "tuimon", "run", "--on-non-finite", "hold", "train.py"]
-    process = subprocess.Popen(
-        words, cwd=tmp_path, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    """By a signal with the status of that signal, by itself after its limit; the viewer tells."""
+    quiet = {**environ, "TUIMON_SCRIBE": "0"}
+    long = ("--max-hold", "3000")  # none of these ends by itself while others are waited for
+    limited = start(quiet, tmp_path, "--max-hold", "0.2")
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+    processes = {number: start(quiet, tmp_path, *long) for number in numbers}
     try:
-        states: list[str] = []
-
-        def is_held() -> bool:
-            listed = subprocess.run(
-                [sys.executable, "-m", "tuimon", "ls", "--json"],
-                env=environ,
-                capture_output=True,
-                text=True,
-                timeout=60,
-            )
-            states[:] = [each["state"] for each in json.loads(listed.stdout or "[]")]
-            return states == ["held"]
-
-        wait_for(is_held, 90.0)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) in (-signal.SIGINT, 130)
+        for process in processes.values():
+            wait_for(lambda process=process: is_held(process), 90.0)
+        assert "HELD" in picture(processes[signal.SIGKILL]).upper()
+        for number, process in processes.items():
+            process.send_signal(number)
+            out, err = process.communicate(timeout=60)
+            assert process.returncode == -number, err
+            assert out.split()[-1] == "4", "the update before which it was held was not made"
+            assert ("KeyboardInterrupt" in err) is (number == signal.SIGINT)
+        assert "was killed" in picture(processes[signal.SIGKILL])
+        out, err = limited.communicate(timeout=90)
+        assert (limited.returncode, out.split()[-1]) == (0, "7"), err
     finally:
-        process.kill()
-        process.wait()
+        for process in (limited, *processes.values()):
+            process.kill()
+            process.communicate()

@@ -83,11 +83,12 @@ def fixed(update: int, group: int, own: float) -> float:
 
 @pytest.mark.parametrize(("kind", "fused", "amp"), COMBINATIONS)
 @pytest.mark.parametrize(
-    ("command", "rate"), [(commands.ScaleLr(0.5), scaled), (commands.SetLr(0.3, 1), fixed)]
+    "asked", [(commands.ScaleLr(0.5), scaled), (commands.SetLr(0.3, 1), fixed)]
 )
 def test_bitwise_the_users_own_and_unseen_by_the_scheduler(
-    kind: Any, fused: bool, amp: bool, command: commands.Command, rate: Rate, feed: Feed
+    kind: Any, fused: bool, amp: bool, asked: tuple[commands.Command, Rate], feed: Feed
 ) -> None:
+    command, rate = asked
     free = Trained(kind, amp=amp, fused=fused).run(nothing)
     own = Trained(kind, amp=amp, fused=fused).run(nothing, rate)
     assert not same(own, free), "the rate makes no difference here: the test is blind"

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tuimon.model import commands
-from tuimon.model.records import CLIP_ON, PAUSED, RUNNING, CommandState
+from tuimon.model.records import PAUSED, RUNNING, CommandState
 from tuimon.model.text import plain
 from tuimon.train.boundary import Stop
+from tuimon.train.changes import Changes
 from tuimon.train.hold import Hold
-from tuimon.train.rates import in_words
 
 if TYPE_CHECKING:
     from tuimon.train.observer import Observer
@@ -41,6 +41,7 @@ class Gate:
         self._queue: deque[commands.Request] = deque()
         self._wake = threading.Event()
         self.hold = Hold(observer, self)
+        self._changes = Changes(observer, self)
         self.busy = False
         self.paused = False
         self._wants_pause = False
@@ -135,23 +136,14 @@ class Gate:
 
     def _apply(self, request: commands.Request, track: Track) -> None:
         command = request.command
-        inside = self._observer.inside.lead is not None
-        if inside and isinstance(command, commands.SetClip | commands.SetMaxNorm):
-            self.refuse(request, "the optimizers step inside backward, out of reach of a clipping")
-        elif inside and isinstance(command, commands.ScaleLr | commands.SetLr | commands.ReleaseLr):
-            self.refuse(request, "the optimizers step inside backward, where no rate is changed")
-        elif isinstance(command, commands.Pause):
+        if self._changes.takes(request, track):
+            return
+        if isinstance(command, commands.Pause):
             self._pause(request)
         elif isinstance(command, commands.Resume):
             self._resume(request)
         elif isinstance(command, commands.StepOnce):
             self._step_once(request, command.count)
-        elif isinstance(command, commands.SetClip):
-            self._set_clip(request, command, self._first_clipped(track))
-        elif isinstance(command, commands.SetMaxNorm):
-            self._set_max_norm(request, command.max_norm, self._first_clipped(track))
-        elif isinstance(command, commands.ScaleLr | commands.SetLr | commands.ReleaseLr):
-            self._change_rates(request, command, track)
         elif isinstance(command, commands.Dump):
             self._dump(request, command, track)
         elif isinstance(command, commands.SaveCheckpoint):
@@ -171,7 +163,7 @@ class Gate:
         self.applied(request, "paused" if was else "running", "paused")
         if was:
             return
-        self._event("pause", f"paused before update {self._observer.roster.next_step()}", request)
+        self.event("pause", f"paused before update {self._observer.roster.next_step()}", request)
 
     def _resume(self, request: commands.Request) -> None:
         if self.hold.release(request, "running"):
@@ -182,7 +174,7 @@ class Gate:
         self._wants_pause = False
         self._steps_left = 0
         self.applied(request, "paused", "running")
-        self._event("resume", f"resumed at update {self._observer.roster.next_step()}", request)
+        self.event("resume", f"resumed at update {self._observer.roster.next_step()}", request)
 
     def _step_once(self, request: commands.Request, count: int) -> None:
         if self.hold.release(request, f"{count} made, then paused"):
@@ -195,92 +187,30 @@ class Gate:
         step = self._observer.roster.next_step()
         self.applied(request, f"paused at {step}", f"paused at {step + self._steps_left}")
 
-    def _first_clipped(self, track: Track) -> int:
-        """Index of the first update that a change of clipping can still concern."""
-        observer = self._observer
-        clipped = any(call.touches(track.plan.ids) for call in observer.clips.calls)
-        return observer.roster.next_step() + clipped
-
-    def _set_clip(self, request: commands.Request, command: commands.SetClip, step: int) -> None:
-        clipping = self._observer.clipping
-        old = clipping.describe()
-        if command.mode == CLIP_ON:
-            bound = command.max_norm if command.max_norm is not None else clipping.bound
-            if bound is None:
-                self.refuse(request, "no max_norm is known; name one")
-                return
-            clipping.max_norm = bound
-        clipping.mode = command.mode
-        new = clipping.describe()
-        self.applied(request, old, new, step=step)
-        self._event("clip", f"clip {old} → {new} from update {step} on", request)
-
-    def _set_max_norm(self, request: commands.Request, bound: float, step: int) -> None:
-        clipping = self._observer.clipping
-        old = "none" if clipping.max_norm is None else f"{clipping.max_norm:g}"
-        clipping.max_norm = bound
-        self.applied(request, old, f"{bound:g}", step=step)
-        self._event("clip", f"max_norm {old} → {bound:g} from update {step} on", request)
-
-    def _change_rates(
-        self,
-        request: commands.Request,
-        command: commands.ScaleLr | commands.SetLr | commands.ReleaseLr,
-        track: Track,
-    ) -> None:
-        roster, rates = self._observer.roster, self._observer.rates
-        whose = roster.primary or track
-        if isinstance(command, commands.SetLr):
-            known = {each.index: each for each in roster.tracks.values()}
-            whose = known.get(command.optimizer, whose)
-        optimizer = whose.optimizer
-        if optimizer is None or not optimizer.param_groups:
-            self.refuse(request, "the optimizer is gone")
-            return
-        groups = range(len(optimizer.param_groups))
-        old = in_words(rates.of(whose.index, optimizer))
-        if isinstance(command, commands.ScaleLr):
-            rates.scale(command.factor)
-        elif isinstance(command, commands.ReleaseLr):
-            rates.release()
-        elif command.optimizer != whose.index:
-            self.refuse(request, f"no optimizer {command.optimizer} has made an update")
-            return
-        elif command.group is not None and command.group not in groups:
-            self.refuse(request, f"no param_group {command.group}; there are {len(groups)}")
-            return
-        else:
-            chosen = groups if command.group is None else [command.group]
-            rates.fix(whose.index, chosen, command.value)
-        new = in_words(rates.of(whose.index, optimizer))
-        self.applied(request, old, new)
-        step = roster.next_step()
-        self._event("lr", f"learning rate {old} → {new} from update {step} on", request)
-
     def _dump(self, request: commands.Request, command: commands.Dump, track: Track) -> None:
         outcome = self._observer.dump(command.directory, command.layers, track)
         if outcome.reason:
             self.refuse(request, outcome.reason)
-            self._event("dump-failed", f"dump: {outcome.reason}", request, severity="warning")
+            self.event("dump-failed", f"dump: {outcome.reason}", request, severity="warning")
             return
         self.applied(request, None, str(outcome.folder))
-        self._event("dump", f"{outcome.layers} layers dumped to {outcome.folder}", request)
+        self.event("dump", f"{outcome.layers} layers dumped to {outcome.folder}", request)
 
     def _save_checkpoint(self, request: commands.Request, directory: str) -> None:
         outcome = self._observer.save_checkpoint(directory)
         if outcome.reason:
             self.refuse(request, outcome.reason)
-            self._event("checkpoint-failed", outcome.reason, request, severity="warning")
+            self.event("checkpoint-failed", outcome.reason, request, severity="warning")
             return
         self.applied(request, None, str(outcome.folder))
-        self._event("checkpoint", f"checkpoint written: {outcome.folder}", request)
+        self.event("checkpoint", f"checkpoint written: {outcome.folder}", request)
 
     def _raise_stop(self) -> None:
         request, self._stop = self._stop, None
         assert request is not None
         self._wants_pause = False
         self.applied(request, "running", "stopped")
-        self._event("stop", f"stopped by {request.by or 'a command'}", request, severity="warning")
+        self.event("stop", f"stopped by {request.by or 'a command'}", request, severity="warning")
         who = plain(request.by, 200) or "a command"
         raise Stop(f"stopped by {who} at step {self._observer.roster.next_step()}")
 
@@ -324,7 +254,7 @@ class Gate:
             )
         )
 
-    def _event(
+    def event(
         self, kind: str, text: str, request: commands.Request, severity: str = "info"
     ) -> None:
         observer = self._observer

@@ -135,7 +135,9 @@ def test_to_raise_names_the_step_and_keeps_the_weights(feed: Feed) -> None:
     assert raised.value.step == BAD and training.is_healthy
 
 
-@pytest.mark.parametrize("wrong", [Policy("rollback", snapshot_every=0), "nonsense", Policy(hold_limit_s=-1)])
+@pytest.mark.parametrize(
+    "wrong", [Policy("rollback", snapshot_every=0), "nonsense", Policy(hold_limit_s=-1)]
+)
 def test_what_cannot_be_had_is_refused(feed: Feed, wrong: Any) -> None:
     with pytest.raises(ValueError, match=r"tuimon\.watch: "):
         Training(wrong)
