@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -32,12 +33,20 @@ for step in range(6):
     model(x).square().mean().backward()
     optimizer.step()
 threading.Thread(target=lambda: (time.sleep(0.2), print('thread'))).start()
+if 'interrupted' in sys.argv:
+    raise KeyboardInterrupt
 sys.exit(3 if 'three' in sys.argv else 0)
 """
 
 
 @pytest.mark.parametrize(
-    ("words", "status"), [(("bad",), EXIT_FINDINGS), ((), 0), (("bad", "three"), 3)]
+    ("words", "status"),
+    [
+        (("bad",), EXIT_FINDINGS),
+        ((), 0),
+        (("bad", "three"), 3),
+        (("bad", "interrupted"), -signal.SIGINT),
+    ],
 )
 def test_a_severe_finding_is_an_exit_status(
     tmp_path: Path, words: tuple[str, ...], status: int
@@ -48,6 +57,7 @@ def test_a_severe_finding_is_an_exit_status(
     assert ran.status == status, ran.stderr
     assert ran.stdout.split() == ["thread", "bye"]
     assert (tmp_path / "kept.txt").read_text() == "whole"
+    assert ("tuimon: cause: " in ran.stderr) is ("bad" in words)
     told = "data-nonfinite at step 3; exit status 6" in ran.stderr
     assert told is (status == EXIT_FINDINGS)
     history = read_history(registry.find_run(None).path / "history.bin")

@@ -176,8 +176,10 @@ class Watching:
 
     def _causes(self, session: Session) -> list[str]:
         """The likeliest cause, where the scribe has concluded one by now."""
-        if session.info is None or session.step is None or self._kind == "stopped":
+        if session.info is None or session.step is None:
             return []
+        if self._kind == "stopped" and session.first_non_finite is None:
+            return []  # somebody is waiting for the shell, and nothing asks for an explanation
         if not wants_scribe() or self._await_report(session.info.path, CAUSE_WAIT_S):
             return []
         return cause_lines(session.info.path / "report.json")
