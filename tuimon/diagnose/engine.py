@@ -127,8 +127,30 @@ class Engine:
                 place = (finding.cause, finding.where)
                 known = findings.get(place)
                 findings[place] = finding if known is None else _merged(known, finding)
-        tested = [decided(each, self.trials) for each in findings.values()]
+        tested = _placed([decided(each, self.trials) for each in findings.values()])
         self.findings = sorted(tested, key=_weight, reverse=True)
+
+
+def _placed(findings: Sequence[Finding]) -> list[Finding]:
+    """Without those that say the same of the same step as another one, but not where."""
+    nowhere = [each for each in findings if each.where == Where(rank=each.where.rank)]
+    kept = [each for each in findings if each not in nowhere]
+    for vague in nowhere:
+        for index, placed in enumerate(kept):
+            if placed.status != "refuted" and _subject(placed) == _subject(vague):
+                kept[index] = structs.replace(
+                    placed,
+                    severity=max(placed.severity, vague.severity, key=SEVERITIES.index),
+                    confidence=max(placed.confidence, vague.confidence),
+                )
+                break
+        else:
+            kept.append(vague)
+    return kept
+
+
+def _subject(finding: Finding) -> tuple[str, int | None, int]:
+    return finding.cause, finding.step, finding.where.rank
 
 
 def _merged(known: Finding, new: Finding) -> Finding:

@@ -206,6 +206,20 @@ def test_a_cause_that_shows_twice_at_one_place_is_one_finding():
     assert (found.cause, found.step, found.severity) == ("dead-relu", 3, "critical")
 
 
+@pytest.mark.parametrize(("step", "places"), [(3, ["model"]), (4, [None, "model"])])
+def test_a_cause_without_a_place_gives_way_to_the_same_one_with_a_place(step, places):
+    class Both:
+        def conclude(self, evidence):
+            vague = symptom("dead-units", "critical", step)
+            yield from_symptom("dead-relu", vague, 0.9, [])
+            yield from_symptom("dead-relu", symptom("dead-units", step=3), 0.8, [], module="model")
+
+    engine = Engine(detectors=[], rules=[Both()])
+    engine.close()
+    assert [found.where.module for found in engine.findings] == places
+    assert (engine.findings[0].severity, engine.findings[0].confidence) == ("critical", 0.9)
+
+
 def trained(losses: list[float], rates: list[float]) -> Circumstances:
     found = Circumstances()
     for step, (loss, rate) in enumerate(zip(losses, rates, strict=True)):
