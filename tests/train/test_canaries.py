@@ -14,7 +14,7 @@ from tests.train.conftest import Feed
 from tests.train.test_loops import batches, by, mse
 from tests.train.twins import Diary, twins
 from tuimon.model.records import DeviceStats
-from tuimon.train import clip, rates
+from tuimon.train import clearing, clip, rates
 from tuimon.train import monitor as monitors
 from tuimon.train import track as tracks
 from tuimon.train.account import ClipCall
@@ -134,6 +134,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (rates, clipping):
         monkeypatch.setattr(module, "host_number", lambda x: None if torch.is_tensor(x) else x)
     monkeypatch.setattr(tracks.census, "is_due", lambda step: False)
+    monkeypatch.setattr(clearing, "_is_on_host", lambda tensor: False)
 
 
 def on_a_device(diary: Diary) -> list[Any]:

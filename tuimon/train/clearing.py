@@ -147,6 +147,10 @@ def _has_value(grad: torch.Tensor | None) -> bool:
     """Whether a gradient is not 0; of one on a device that is taken for granted."""
     if type(grad) is not torch.Tensor or grad.layout is not torch.strided:
         return False  # a class of the script's is asked nothing
-    if grad.device.type != "cpu":
+    if not _is_on_host(grad):
         return grad.device.type != "meta"
     return bool(grad.detach().reshape(-1)[:MAX_READ].any())
+
+
+def _is_on_host(tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu"
