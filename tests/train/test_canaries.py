@@ -14,7 +14,7 @@ from tests.train.conftest import Feed
 from tests.train.test_loops import batches, by, mse
 from tests.train.twins import Diary, twins
 from tuimon.model.records import DeviceStats
-from tuimon.train import clearing, clip, rates
+from tuimon.train import clearing, clip, loop, rates
 from tuimon.train import monitor as monitors
 from tuimon.train import track as tracks
 from tuimon.train.account import ClipCall
@@ -133,6 +133,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clip, "called", called)
     for module in (rates, clipping):
         monkeypatch.setattr(module, "host_number", lambda x: None if torch.is_tensor(x) else x)
+    monkeypatch.setattr(loop, "host_number", lambda x: None if torch.is_tensor(x) else x)
     monkeypatch.setattr(tracks.census, "is_due", lambda step: False)
     monkeypatch.setattr(clearing, "_is_on_host", lambda tensor: False)
 
