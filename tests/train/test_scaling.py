@@ -23,7 +23,7 @@ class Loop:
     def __init__(self, *, scale: float = 16.0, growth_interval: int = 2000, **sgd: float) -> None:
         self.model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.Linear(8, 2))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, **sgd)
-        tuimon.watch(self.model, self.optimizer)
+        self.monitor = tuimon.watch(self.model, self.optimizer)
         self.scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=growth_interval)
 
     def loss(self) -> torch.Tensor:
@@ -101,6 +101,19 @@ def test_the_first_overflow_of_a_skipped_update_is_named_and_counted(
     loop.backward()
     loop.step()
     assert len(skips(feed)) == 1
+
+
+def test_a_later_run_of_the_process_looks_at_an_order_of_its_own(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overflow, "MAX_WALKS", 1)
+    for _ in range(2):
+        training = Loop()
+        with training.overflows_at(2):
+            training.backward()
+            training.step()
+        assert skips(feed)[-1].order == BY_GRAPH
+        training.monitor.close()
 
 
 class DefinedLast(nn.Module):

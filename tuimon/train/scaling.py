@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tuimon.model.amp import AmpCalls
 from tuimon.model.records import CLIP_USER
 from tuimon.train.account import ClipCall
+from tuimon.train.overflow import Overflows
 
 if TYPE_CHECKING:
     from tuimon.train.observer import Observer
@@ -26,6 +27,7 @@ class Scaling:
 
     Attributes:
         settings: of the first scaler that did anything; empty before.
+        overflows: which gradient was the first that was not finite.
     """
 
     def __init__(self, observer: Observer) -> None:
@@ -33,6 +35,7 @@ class Scaling:
         self._counts = dict.fromkeys(_COUNTED, 0)
         self._first: dict[str, int] = {}
         self.settings: dict[str, Any] = {}
+        self.overflows = Overflows()
         self._unscaled_at: dict[int, int] = {}  # id of an optimizer -> backward calls at unscale_
         self._backwards_at = observer.backward_calls
         self._scales_at = 0

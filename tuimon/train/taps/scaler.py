@@ -15,7 +15,6 @@ from tuimon.model.records import CLIP_ON
 from tuimon.model.units import number
 from tuimon.train.account import ScalerView, host_scale
 from tuimon.train.observer import Observer
-from tuimon.train.overflow import Overflows
 from tuimon.train.taps.hooks import is_capturing
 from tuimon.train.taps.loss import LossTap
 from tuimon.train.taps.patches import On, Patches
@@ -28,7 +27,6 @@ class ScalerTap:
     def __init__(self, observer: Observer, losses: LossTap) -> None:
         self._observer = observer
         self._losses = losses
-        self._overflows = Overflows()
         guard = observer.boundary.guard
         self._scaled = guard("loss scale", self._on_scaled)
         self._unscaled = guard("loss scale", self._on_unscale)
@@ -102,7 +100,7 @@ class ScalerTap:
 
     def _on_scaled(self, scaler: Any, outputs: Any, scaled: Any) -> None:
         self._losses.remember_scaled(outputs, scaled)
-        self._overflows.note_loss(outputs)
+        self._observer.amp.overflows.note_loss(outputs)
         self._observer.amp.on_scale(scaler)
 
     def _on_unscale(self, scaler: Any, optimizer: Any) -> None:
@@ -143,7 +141,7 @@ class ScalerTap:
         scale = host_scale(scaler)
         observer.amp.on_step(track, ready=ready, scale=scale)
         track.look(scale if ready else None, scaled=ready)
-        self._overflows.look(track)
+        self._observer.amp.overflows.look(track)
         observer.spent(began_s)
 
     def _on_stepped(self, scaler: Any, optimizer: Any, track: Track) -> None:
@@ -162,7 +160,7 @@ class ScalerTap:
         losses = self._observer.last_losses
         loss = losses.last if losses is not None else None
         skip = msgspec.structs.replace(
-            self._overflows.take(step, track.index),
+            self._observer.amp.overflows.take(step, track.index),
             scale=view.host_scale,
             loss_is_finite=None if loss is None else math.isfinite(loss),
         )
