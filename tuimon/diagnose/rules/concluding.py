@@ -99,5 +99,5 @@ def described(note: TensorNote) -> str:
         if count:
             parts.append(f"{count:,} {word}")
     if note.zeros:
-        parts.append(f"{note.zeros:,} exact zeros")
+        parts.append(f"{note.zeros:,} exact zero{'s' if note.zeros != 1 else ''}")
     return ", ".join(parts)

@@ -274,6 +274,7 @@ class Examiner:
             sentence(autopsy),
             severity="info" if trigger == REQUEST else severity,
             detail=f"{autopsy.engine or 'no engine'}, {took_s:.2f} s, not part of the step",
+            step=autopsy.step,
         )
         return autopsy
 
