@@ -171,6 +171,23 @@ def test_no_copy_where_memory_is_short(feed: Feed) -> None:
     assert [event.kind for event in feed.events].count("snapshots") == 1
 
 
+def test_a_copy_that_fails_costs_the_snapshots_alone(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(*_: Any, **__: Any) -> Any:
+        raise MemoryError("no more")
+
+    training = Training(torch.optim.SGD)
+    tuimon.watch(training.model, training.optimizer, snapshot_every=1)
+    monkeypatch.setattr(snapshots.Snapshot, "_keep", no_memory)
+    for number in range(8):
+        training.update(number)
+    assert "MemoryError: no more" in monitors._wiring.observer.snapshots.problem()
+    kinds = [event.kind for event in feed.events]
+    assert kinds.count("snapshots") == 1 and "tap-failed" not in kinds
+    assert len(feed.steps) == 8 and feed.steps[-1].grad_norm is not None
+
+
 def test_a_training_that_is_given_up_is_not_kept_alive(feed: Feed) -> None:
     training = Training(torch.optim.AdamW)
     tuimon.watch(training.model, training.optimizer, snapshot_every=1)

@@ -185,9 +185,11 @@ class Snapshots:
             if not self._told:
                 self._check(track)
             slot.take(self._observer, track.step)
-        except Unable as error:
-            self.unable = str(error)
-            self._observer.session.event("snapshots", f"none is taken: {error}", severity="warning")
+        except Exception as error:  # a copy that fails must not cost the watch of gradients
+            kind = "" if isinstance(error, Unable) else f"{type(error).__name__}: "
+            self.unable = f"{kind}{error}"
+            text = plain(f"none is taken: {self.unable}", 300)
+            self._observer.session.event("snapshots", text, severity="warning")
             return
         self._waiting, self._is_fresh = slot, True
         if not self._told:
