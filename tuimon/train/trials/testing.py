@@ -136,7 +136,7 @@ class Testing:
         if trial.result == CONFIRMED and not trial.op:
             self.growth = None  # why the loss grows is known
         text = f"{trial.cause} {trial.result}: {trial.change}"
-        session.event("trial", text, detail=trial.detail)
+        session.event("trial", text, detail=trial.detail, step=trial.step)
 
     def _roots(self) -> list[tuple[str, Any]]:
         return self._observer.roster.roots()
