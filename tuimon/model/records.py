@@ -250,6 +250,7 @@ class CommandState(Record, frozen=True, array_like=True, tag=9):
     new: str | None = None
     reason: str = ""
     words: str = ""  # the command as a person says it: "clip on 1.0"
+    asked: bytes = b""  # the typed command itself, by `model.ledger.asked_of`; b"" where too long
 
 
 class DeviceReading(msgspec.Struct, frozen=True, array_like=True):

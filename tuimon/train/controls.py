@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuimon.model import commands
+from tuimon.model.ledger import asked_of
 from tuimon.model.records import CLIP_ON, CommandState
 from tuimon.train import clip
 
@@ -50,6 +51,7 @@ class Controls:
             asked_at_s=request.asked_at_s,
             step=self._observer.roster.next_step(),
             reason=reason,
+            asked=asked_of(request.command),
         )
         self._observer.session.publish(state)
         if not reason:

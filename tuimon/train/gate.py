@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tuimon.model import commands
+from tuimon.model.ledger import asked_of
 from tuimon.model.records import PAUSED, RUNNING, CommandState
 from tuimon.model.text import plain
 from tuimon.train.boundary import Stop
@@ -251,6 +252,7 @@ class Gate:
                 old=old,
                 new=new,
                 reason=reason,
+                asked=asked_of(request.command),
             )
         )
 
