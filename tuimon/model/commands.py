@@ -11,7 +11,9 @@ import re
 
 import msgspec
 
+from tuimon.model import parsing
 from tuimon.model.records import CLIP_OFF, CLIP_ON, CLIP_USER
+from tuimon.model.text import plain
 
 MAX_STEPS_ONCE = 1_000_000
 MAX_LAYERS_PER_DUMP = 10_000
@@ -49,6 +51,7 @@ _TITLE_WORDS = {
     "StepOnce": "step",
     "ScaleLr": "scale the learning rate",
     "SetLr": "learning rate",
+    "SetBreakpoint": "breakpoint",
     "ReleaseLr": "the script's own learning rate",
 }
 
@@ -251,6 +254,60 @@ class SaveCheckpoint(Command, frozen=True, array_like=True, tag=17):
         return _bad_folder(self.directory)
 
 
+class SetBreakpoint(Command, frozen=True, array_like=True, tag=20):
+    """Hold the training at the first update at which a condition becomes true, and each later one.
+
+    Attributes:
+        condition: in the grammar of `model.parsing`.
+    """
+
+    condition: str
+
+    def problem(self) -> str:
+        return parsing.problem(self.condition)
+
+    @property
+    def words(self) -> str:
+        return f"breakpoint {plain(self.condition, 120)}"
+
+
+class ClearBreakpoint(Command, frozen=True, array_like=True, tag=21):
+    """Wait for it no longer."""
+
+    number: int | None = None  # None is all of them
+
+    def problem(self) -> str:
+        if self.number is not None and not 1 <= self.number <= MAX_STEPS_ONCE:
+            return f"the number of the breakpoint is {self.number}; they count from 1"
+        return ""
+
+    @property
+    def words(self) -> str:
+        which = "all breakpoints" if self.number is None else f"breakpoint {self.number}"
+        return f"clear {which}"
+
+
+class Inspect(Command, frozen=True, array_like=True, tag=22):
+    """Look at every element of one layer, at the next gate or while the training waits there."""
+
+    layer: str  # a parameter, or a module's path
+
+    def problem(self) -> str:
+        if not self.layer:
+            return "name a layer to inspect"
+        if len(self.layer.encode(errors="replace")) > MAX_TEXT:
+            return f"the layer's name is longer than {MAX_TEXT} bytes"
+        return ""
+
+    @property
+    def words(self) -> str:
+        return f"inspect {plain(self.layer, 120)}"
+
+
+class Undo(Command, frozen=True, array_like=True, tag=23):
+    """Take back the newest change of clipping, max_norm or learning rate that still stands."""
+
+
 AnyCommand = (
     Pause
     | Resume
@@ -269,6 +326,10 @@ AnyCommand = (
     | ReleaseLr
     | RollBack
     | SaveCheckpoint
+    | SetBreakpoint
+    | ClearBreakpoint
+    | Inspect
+    | Undo
 )
 
 

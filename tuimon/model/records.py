@@ -13,9 +13,11 @@ import msgspec
 from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict
 from tuimon.model.autopsy import Autopsy
 from tuimon.model.batches import LossFacts, LossSeen, TensorSummary
+from tuimon.model.breakpoints import Breakpoints
 from tuimon.model.crash import Crash
 from tuimon.model.findings import FindingRecord
 from tuimon.model.graphs import GraphSeen
+from tuimon.model.inspection import InspectReply
 from tuimon.model.loop import LoopCalls, NormLayers, RankState, Reach, StateLoaded, Warned
 from tuimon.model.samples import (
     Activations,
@@ -390,4 +392,6 @@ AnyRecord = (
     | RankState
     | FindingRecord
     | TrialRecord
+    | Breakpoints
+    | InspectReply
 )
