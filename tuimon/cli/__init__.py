@@ -114,6 +114,12 @@ def cli(ctx: click.Context) -> None:
     type=click.Choice(["warning", "critical"]),
     help="Exit with 6 where the script ends well but a finding is so severe: warning or critical.",
 )
+@click.option(
+    "--apply",
+    "ledger",
+    metavar="LEDGER",
+    help="Repeat the interventions of an earlier run at the same steps: its ledger, or its id.",
+)
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module, as after python -m.")
 @click.argument("script")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -128,6 +134,7 @@ def run(
     autopsy: str | None,
     snapshot_every: int | None,
     fail_on: str | None,
+    ledger: str | None,
     is_module: bool,
     script: str,
     args: tuple[str, ...],
@@ -149,9 +156,9 @@ def run(
         raise click.UsageError(problem)
     argv = [*(["-m"] if is_module else []), script, *args]
     if attach:
-        return starting.run_and_attach(argv, name=name, report=report, policy=policy)
+        return starting.run_and_attach(argv, name=name, report=report, policy=policy, ledger=ledger)
     return starting.become_the_training(
-        argv, name=name, report=report, policy=policy, fail_on=fail_on
+        argv, name=name, report=report, policy=policy, fail_on=fail_on, ledger=ledger
     )
 
 

@@ -11,7 +11,6 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import click
@@ -19,11 +18,13 @@ import msgspec
 
 from tuimon.errors import EXIT_OK, EXIT_REFUSED, NoSuchRun, Refused, TuimonError, UsageError
 from tuimon.feed import channel, registry
+from tuimon.feed import ledger as ledger_files
 from tuimon.feed.codec import decode
 from tuimon.feed.history import read_history
 from tuimon.feed.registry import RunInfo
 from tuimon.feed.ring import RingReader
 from tuimon.model.commands import AnyCommand, Request, title_words
+from tuimon.model.ledger import FINAL_STATES, arguments_of, iso
 from tuimon.model.records import ENDED, CommandState, Goodbye, Record
 from tuimon.model.text import plain
 from tuimon.model.units import DASH
@@ -186,35 +187,62 @@ def print_log(target: Target, *, as_json: bool) -> None:
 
         entries = far.ledger(target.via, target.token)
     else:
-        entries = ledger(registry.find_run(target.token))
+        entries = _ledger_of(target.token)
     if as_json:
         rows = [
-            {**outcome(entry), "by": entry.by, "asked_at": _iso(entry.asked_at_s)}
+            {
+                **outcome(entry),
+                "by": plain(entry.by, 200),
+                "asked_at": iso(entry.asked_at_s),
+                "arguments": arguments_of(entry),
+            }
             for entry in entries
         ]
         click.echo(json.dumps(rows))
         return
     for entry in entries:
-        when = _iso(entry.asked_at_s) or DASH
+        when = iso(entry.asked_at_s) or DASH
         click.echo(plain(f"{when}  {entry.by or DASH}  {sentence(entry)}"))
+
+
+def _ledger_of(token: str) -> list[CommandState]:
+    """The ledger of a run, also of one whose folder has been swept."""
+    try:
+        return ledger(registry.find_run(token))
+    except NoSuchRun:
+        kept = ledger_files.stages_of_swept(token)
+        if kept is None:
+            raise
+        return _settled(kept, alive=False)
 
 
 def ledger(info: RunInfo) -> list[CommandState]:
     """Newest state of each command; what never came to an end is "expired" once the run is."""
-    states: dict[str, CommandState] = {}
+    states = ledger_files.stages_of(info)
     history = read_history(info.path / "history.bin")
-    for state in history.commands if history is not None else []:
-        states[state.id] = state
+    states += history.commands if history is not None else []
     alive = registry.is_alive(info)
-    with contextlib.suppress(TuimonError), contextlib.closing(RingReader(info.ring())) as reader:
-        for record in records(reader):
-            if isinstance(record, CommandState):
-                states[record.id] = record
+    for rank in range(len(info.ranks)):
+        with (
+            contextlib.suppress(TuimonError),
+            contextlib.closing(RingReader(info.ring(rank))) as ring,
+        ):
+            states += [each for each in records(ring) if isinstance(each, CommandState)]
+    return _settled(states, alive=alive)
+
+
+def _settled(states: list[CommandState], *, alive: bool) -> list[CommandState]:
+    """The newest stage of each command, in the order in which they were asked for."""
+    newest: dict[str, CommandState] = {}
+    for state in states:
+        known = newest.get(state.id)
+        if known is None or known.state not in FINAL_STATES or state.state in FINAL_STATES:
+            newest[state.id] = state
     if alive:
-        return list(states.values())
+        return list(newest.values())
     return [
-        _expired(state, "the training ended first") if state.state == "accepted" else state
-        for state in states.values()
+        _expired(state, "the training ended first") if state.state not in FINAL_STATES else state
+        for state in newest.values()
     ]
 
 
@@ -231,7 +259,3 @@ def who_asks() -> str:
 
 def _expired(state: CommandState, reason: str) -> CommandState:
     return msgspec.structs.replace(state, state="expired", reason=reason)
-
-
-def _iso(time_s: float) -> str | None:
-    return datetime.fromtimestamp(time_s, UTC).isoformat(timespec="seconds") if time_s else None

@@ -17,6 +17,7 @@ import click
 
 from tuimon.errors import CannotStart, NoSuchRun
 from tuimon.feed import registry
+from tuimon.feed.ledger import read_ledger
 from tuimon.feed.registry import RunInfo
 from tuimon.model.text import plain
 
@@ -36,13 +37,17 @@ def become_the_training(
     report: str | None,
     policy: Policy | None = None,
     fail_on: str | None = None,
+    ledger: str | None = None,
 ) -> NoReturn:
     """Replace this process by the script: same pid, files, signals and environment.
 
     Raises:
         CannotStart: the report has no place, or the interpreter cannot be executed.
+        UsageError: the ledger cannot be used.
     """
-    words = launch_words(argv, name=name, report=report, policy=policy, fail_on=fail_on)
+    words = launch_words(
+        argv, name=name, report=report, policy=policy, fail_on=fail_on, ledger=ledger
+    )
     try:
         os.execv(words[0], words)
     except OSError as error:
@@ -57,6 +62,7 @@ def launch_words(
     policy: Policy | None = None,
     in_background: bool = False,
     fail_on: str | None = None,
+    ledger: str | None = None,
 ) -> list[str]:
     """The command line that a training runs as; plain Python where tuimon is switched off."""
     from tuimon.train.launcher import command_line, own_interpreter_options
@@ -65,6 +71,7 @@ def launch_words(
     if is_disabled() and not in_background:
         return [sys.executable, *own_interpreter_options(), *argv]
     place = None if report is None else str(report_place(report))
+    applied = None if ledger is None else str(read_ledger(ledger)[0])
     return command_line(
         list(argv),
         name=name,
@@ -72,6 +79,7 @@ def launch_words(
         in_background=in_background,
         policy=policy,
         fail_on=fail_on,
+        ledger=applied,
     )
 
 
@@ -92,7 +100,12 @@ def report_place(report: str) -> Path:
 
 
 def run_and_attach(
-    argv: Sequence[str], *, name: str | None, report: str | None, policy: Policy | None = None
+    argv: Sequence[str],
+    *,
+    name: str | None,
+    report: str | None,
+    policy: Policy | None = None,
+    ledger: str | None = None,
 ) -> int:
     """Start the training in the background and open the viewer; `q` leaves it running."""
     from tuimon.cli import viewing
@@ -101,7 +114,9 @@ def run_and_attach(
     if is_disabled():
         raise CannotStart("TUIMON_DISABLE is set: there would be nothing to attach to; unset it")
     viewing.need_terminal("tuimon run script.py", "runs without one")
-    process, info = start_in_background(argv, name=name, report=report, policy=policy)
+    process, info = start_in_background(
+        argv, name=name, report=report, policy=policy, ledger=ledger
+    )
     status = viewing.view(info)
     if process.poll() is None:
         click.echo(
@@ -112,14 +127,21 @@ def run_and_attach(
 
 
 def start_in_background(
-    argv: Sequence[str], *, name: str | None, report: str | None, policy: Policy | None = None
+    argv: Sequence[str],
+    *,
+    name: str | None,
+    report: str | None,
+    policy: Policy | None = None,
+    ledger: str | None = None,
 ) -> tuple[subprocess.Popen[bytes], RunInfo]:
     """Start a training in a session of its own; its output goes to `output.log` in its run folder.
 
     Raises:
         CannotStart: it ended, or could not be watched, before there was a run.
     """
-    words = launch_words(argv, name=name, report=report, policy=policy, in_background=True)
+    words = launch_words(
+        argv, name=name, report=report, policy=policy, in_background=True, ledger=ledger
+    )
     # Until there is a run folder, what is said goes here: it is the reason when none appears.
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(

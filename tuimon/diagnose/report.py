@@ -12,7 +12,6 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,12 @@ from tuimon.diagnose.accounts import amp_section
 from tuimon.diagnose.engine import Engine
 from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.outcome import outcome
+from tuimon.model.ledger import FINAL_STATES, arguments_of, iso
 from tuimon.model.records import CommandState, Symptom
 from tuimon.model.text import plain
 from tuimon.model.units import json_number
 
 SCHEMA = "tuimon.report/1"
-_FINAL_STATES = ("applied", "refused", "expired")
 
 
 @dataclass(frozen=True)
@@ -99,11 +98,13 @@ def interventions(commands: Iterable[CommandState]) -> list[dict[str, Any]]:
         {
             "command": state.command,
             "by": state.by,
-            "asked_at": _iso(state.asked_at_s),
-            "state": state.state if state.state in _FINAL_STATES else "expired",
+            "asked_at": iso(state.asked_at_s),
+            "state": state.state if state.state in FINAL_STATES else "expired",
             "step": state.step,
             "old": state.old,
             "new": state.new,
+            "arguments": arguments_of(state),
+            "reason": plain(state.reason),
         }
         for state in commands
     ]
@@ -154,12 +155,6 @@ def _symptom(symptom: Symptom) -> dict[str, Any]:
 
 def _finding(finding: Finding) -> dict[str, Any]:
     return {"id": finding.id, **msgspec.to_builtins(finding)}
-
-
-def _iso(unix_s: float) -> str | None:
-    if not 0 < unix_s < 1e11:
-        return None
-    return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="milliseconds")
 
 
 def _strict(value: Any) -> Any:

@@ -15,13 +15,13 @@ from typing import TextIO
 from tuimon.diagnose.engine import Engine
 from tuimon.diagnose.findings import Finding, record_of
 from tuimon.errors import EXIT_NO_RUN, EXIT_OK, NoRoom, TuimonError
-from tuimon.feed import registry
+from tuimon.feed import ledger, registry
 from tuimon.feed.chronicle import Chronicle
 from tuimon.feed.history import write_history
 from tuimon.feed.registry import RunInfo
 from tuimon.hw.nvidia import NvidiaReader
 from tuimon.hw.sampler import Sampler
-from tuimon.model.records import AnyRecord, Event, Goodbye, Hello, RingLost
+from tuimon.model.records import AnyRecord, CommandState, Event, Goodbye, Hello, RingLost
 from tuimon.model.text import plain
 from tuimon.scribe.ending import Ending, expired, how_it_ended, newest, tell_done
 from tuimon.scribe.intake import READ_RECORDS, Intake
@@ -55,6 +55,7 @@ def serve(folder: str, user_umask: int) -> int:
             return 1
     with contextlib.suppress(OSError):
         registry.sweep(time.time())
+    ledger.sweep()
     return EXIT_OK
 
 
@@ -83,6 +84,7 @@ class Scribe:
         self._outlet = Outlet(info.scribe_ring, os.getpid())
         self._engine = Engine(rank.rank)
         self._chronicle = Chronicle(info.id)
+        self._ledger = ledger.LedgerFiles(info)
         devices = NvidiaReader(info.environ.get("CUDA_VISIBLE_DEVICES"))
         self._sampler = Sampler(trainer_pid=rank.pid, scribe_pid=os.getpid(), devices=devices)
         self._goodbye: Goodbye | None = None
@@ -130,6 +132,9 @@ class Scribe:
                 self._goodbye = record
             elif isinstance(record, Hello) and self._outlet.problem:
                 self._once("scribe-ring", f"no readings for viewers: {self._outlet.problem}")
+            elif isinstance(record, CommandState):
+                self._ledger.add(record)
+        self._keep_ledger()
         self._tell_lost()
 
     def _diagnose(self, record: AnyRecord) -> None:
@@ -183,6 +188,8 @@ class Scribe:
             self._publish(remark)
         for state in expired(self._chronicle.commands):
             self._publish(state)
+            self._ledger.add(state)
+        self._keep_ledger()
         step_hint = self._intake.step_hint
         how = how_it_ended(self._goodbye, newest(self._chronicle.last_step, step_hint))
         if self._goodbye is None:
@@ -210,6 +217,7 @@ class Scribe:
 
     def _close(self) -> None:
         self._intake.close()
+        self._ledger.close()
         self._outlet.close()
         self._trainer.close()
 
@@ -239,6 +247,11 @@ class Scribe:
         if kind not in self._said:
             self._said.add(kind)
             self._event("warning", kind, text)
+
+    def _keep_ledger(self) -> None:
+        self._ledger.flush()
+        if self._ledger.problem:
+            self._once("ledger", self._ledger.problem)
 
     def _write_history(self) -> None:
         if self._chronicle.records == self._written_records or self._folder_is_gone:

@@ -58,15 +58,31 @@ class Controls:
             self._observer.gate.submit(request)
         return state
 
+    def repeat(self, request: commands.Request) -> str:
+        """Why an intervention of an earlier run cannot be repeated; "" when it is to be queued.
+
+        Asked by the training thread, on every rank by itself.
+        """
+        with self._lock:
+            reason = request.command.problem() or self._problem_now(request.command)
+            if not reason:
+                self._project(request.command)
+        return reason
+
     def _problem(self, command: commands.Command) -> str:
         info = self._observer.session.info
         if reason := command.problem():
             return reason
         if info is not None and info.world_size > 1:
             return f"the run has {info.world_size} ranks; commands work with one rank only so far"
+        return self._problem_now(command)
+
+    def _problem_now(self, command: commands.Command) -> str:
+        """Why it cannot be done as things stand."""
         if self._stopping:
             return "the training has been told to stop"
-        can_step = self._paused or self._observer.gate.hold.reason
+        gate = self._observer.gate
+        can_step = self._paused or gate.paused or gate.hold.reason
         if isinstance(command, commands.StepOnce) and not can_step:
             return "the training is not paused; pause it first"
         if isinstance(command, commands.SetClip):

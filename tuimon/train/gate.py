@@ -240,21 +240,22 @@ class Gate:
         reason: str = "",
         step: int | None = None,
     ) -> None:
-        self._observer.session.publish(
-            CommandState(
-                id=request.id,
-                command=request.command.title,
-                words=request.command.words,
-                state=state,
-                by=request.by,
-                asked_at_s=request.asked_at_s,
-                step=self._observer.roster.next_step() if step is None else step,
-                old=old,
-                new=new,
-                reason=reason,
-                asked=asked_of(request.command),
-            )
+        told = CommandState(
+            id=request.id,
+            command=request.command.title,
+            words=request.command.words,
+            state=state,
+            by=request.by,
+            asked_at_s=request.asked_at_s,
+            step=self._observer.roster.next_step() if step is None else step,
+            old=old,
+            new=new,
+            reason=reason,
+            asked=asked_of(request.command),
         )
+        self._observer.session.publish(told)
+        if self._observer.repeating is not None:
+            self._observer.repeating.on_state(told)
 
     def event(
         self, kind: str, text: str, request: commands.Request, severity: str = "info"

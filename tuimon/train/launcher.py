@@ -12,7 +12,8 @@ import sys
 
 def main() -> None:
     """Parse our few options, start the session, run the target, leave as it leaves."""
-    from tuimon.errors import CannotStart, TuimonError
+    from tuimon.errors import CannotStart, TuimonError, UsageError
+    from tuimon.feed.ledger import read_ledger
     from tuimon.train import script
     from tuimon.train.boundary import say
     from tuimon.train.policy import from_words
@@ -22,15 +23,18 @@ def main() -> None:
     try:
         target, ours = _parse(sys.argv[1:])
         program = script.Script(target, options)
+        repeat = read_ledger(ours["apply"])[1] if "apply" in ours else None
     except TuimonError as error:
         say(str(error))
-        raise SystemExit(CannotStart.exit_code) from None
+        wrong = isinstance(error, UsageError)
+        raise SystemExit(error.exit_code if wrong else CannotStart.exit_code) from None
     watching = Watching(
         target,
         name=ours.get("name"),
         report=ours.get("report"),
         policy=from_words(ours),
         fail_on=ours.get("fail-on"),
+        repeat=repeat,
     )
     if "in-background" in ours:
         watching.start_in_background()
@@ -59,6 +63,7 @@ def command_line(
     in_background: bool = False,
     policy: Policy | None = None,
     fail_on: str | None = None,
+    ledger: str | None = None,
 ) -> list[str]:
     """The command that `tuimon run` turns into, with this interpreter and its options.
 
@@ -68,12 +73,14 @@ def command_line(
         report: absolute path of the report; None for none.
         policy: what may be done about bad steps; None for the usual.
         fail_on: severity of a finding that makes the exit status 6; None for none.
+        ledger: absolute path of a ledger whose interventions are repeated; None for none.
         in_background: nobody sees its output, which goes to `output.log` in the run folder.
     """
     ours = [f"--name={name}"] if name is not None else []
     ours += [f"--report={report}"] if report is not None else []
     ours += ["--in-background=yes"] if in_background else []
     ours += [f"--fail-on={fail_on}"] if fail_on is not None else []
+    ours += [f"--apply={ledger}"] if ledger is not None else []
     ours += [] if policy is None else [f"--{word}" for word in policy.words()]
     return [sys.executable, *own_interpreter_options(), __file__, *ours, *target_argv]
 

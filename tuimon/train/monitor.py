@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import nn
 from torch.optim import Optimizer
@@ -22,6 +22,9 @@ from tuimon.train.policy import Policy as Policy
 from tuimon.train.policy import policy_of
 from tuimon.train.session import Session, is_disabled, start_session
 from tuimon.train.taps.wiring import Wiring
+
+if TYPE_CHECKING:
+    from tuimon.model.ledger import Ledger
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _wiring: Wiring | None = None  # one per process, for good: wrappers may outlive a monitor
@@ -251,6 +254,7 @@ def arm(
     *,
     on_unknown_optimizer: Callable[[Optimizer], Any] | None = None,
     policy: Policy | None = None,
+    repeat: Ledger | None = None,
 ) -> None:
     """Listen to the whole process, before anything is known to be watched. Never raises."""
     if not session.watched:
@@ -260,6 +264,8 @@ def arm(
         wiring.keep_armed = True
         if policy is not None:
             wiring.observer.adopt(policy)
+        if repeat is not None:
+            wiring.observer.repeat(repeat)
         if on_unknown_optimizer is not None:
             wiring.discover_with(on_unknown_optimizer)
     except Exception as error:

@@ -37,7 +37,9 @@ from tuimon.train.stats import host_number
 from tuimon.train.taps.batch import Batches
 
 if TYPE_CHECKING:
+    from tuimon.model.ledger import Ledger
     from tuimon.train.dump import Outcome
+    from tuimon.train.repeating import Repeating
     from tuimon.train.track import Track
 
 FLUSH_LIMIT_S = 0.5
@@ -57,7 +59,9 @@ class Observer:
         inside: steps that are taken inside backward.
         examiner: what becomes of a step that is not healthy.
         scenes: the forwards that the next update follows from.
+        repeating: what an earlier run was told, where it is to be repeated.
         loop: how the script puts its parts together.
+        breaks: conditions under which the training is held.
         off: taps pass through, for a while or, in a forked child, for good.
         explicit: the user marks boundaries with `mon.step()`; forwards no longer do.
     """
@@ -87,6 +91,7 @@ class Observer:
         self.backward_calls = 0
         self.amp = Scaling(self)
         self.loop = Loop(self)
+        self.repeating: Repeating | None = None
         self.explicit = False
         self.off = False
         self.thread = get_ident()
@@ -94,6 +99,7 @@ class Observer:
     def start_over(self, session: Session) -> None:
         """Publish everything again, to another session."""
         self.session = session
+        self.repeating = None
         self.boundary.start_over()
         self.roster.start_over(session)
         self.clipping, self.rates = Clipping(), Rates()
@@ -116,6 +122,13 @@ class Observer:
         """Follow this policy from now on."""
         self.examiner.adopt(policy)
         self.snapshots.every = policy.snapshots
+
+    def repeat(self, ledger: Ledger) -> None:
+        """Carry out again what an earlier run was told, at the same steps."""
+        from tuimon.train.repeating import Repeating
+
+        self.repeating = Repeating(self, ledger)
+        self.repeating.begin()
 
     def scale_of(self, track: Track) -> float | None:
         """The loss scale that the gradients of an update carry; None without one."""

@@ -67,6 +67,8 @@ class Track(Owner):
             self._observer.roster.elect(self)
             self._observer.extras.begin(self)
             self._observer.loop.begins(self)
+            if (repeating := self._observer.repeating) is not None:
+                repeating.before(self._observer.roster.next_step())
 
     def enter(self) -> None:
         """Before an update: be known, keep up with new parameters, do what viewers asked for."""
@@ -179,6 +181,8 @@ class Track(Owner):
         if observer.snapshots.every and self.index == 0:
             observer.snapshots.after_update(self, healthy=updated and self._is_healthy(losses.last))
         self.step += 1
+        if observer.repeating is not None and self.index == 0:
+            observer.repeating.before(self.step)
 
     def _is_healthy(self, loss: float | None) -> bool:
         """Whether loss, gradients and weights of the update that has just ended were all finite."""

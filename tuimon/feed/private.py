@@ -1,0 +1,98 @@
+"""Opening files in folders of ours: never through a link, never what is no file of this user's.
+
+A run folder belongs to its user alone, so that whatever stands there in place of a file of ours
+has been put there by mistake or by malice; it is refused or replaced, never followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from pathlib import Path
+
+
+def open_own(path: Path, flags: int) -> int:
+    """Open a file that only we write, made with mode 0600 where it is missing; a descriptor.
+
+    Raises:
+        OSError: it is a link, no regular file, another user's, or has a second name.
+    """
+    # Without waiting: a pipe that stands in its place would have to be read by somebody first.
+    flags |= os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_nlink > 1:
+            raise OSError(errno.EPERM, "it is no file of ours", str(path))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def draft_of(path: Path) -> tuple[int, Path]:
+    """(descriptor, path) of a new empty file beside `path`, to be renamed over it when whole.
+
+    What stands in the place of the draft, also a link, is removed first and never written through.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    draft = path.with_name(f".{path.name[:200]}.{os.getpid()}")
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with contextlib.suppress(FileNotFoundError):
+        draft.unlink()
+    return os.open(draft, flags, 0o600), draft
+
+
+def replace(path: Path, payload: bytes) -> None:
+    """Let `path` have this content, whole from its first moment; a link there is replaced.
+
+    Raises:
+        OSError: no room or no right to write; what was there stays.
+    """
+    descriptor, draft = draft_of(path)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(payload)
+        os.replace(draft, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise
+
+
+def read_small(path: Path, limit_bytes: int) -> bytes:
+    """The content of a regular file that has at most so many bytes.
+
+    Raises:
+        OSError: it is larger, no file, or cannot be read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        payload = file.read(limit_bytes + 1)
+    if len(payload) > limit_bytes:
+        raise OSError(errno.EFBIG, f"it has more than {limit_bytes:,} bytes", str(path))
+    return payload
+
+
+def foreign_link(path: Path) -> Path | None:
+    """The first link on the way to `path` that somebody else has put there; None without one.
+
+    One's own links are followed, as everywhere; one of another user, in a folder where everybody
+    may write, leads where that user wants.
+    """
+    trusted = (os.getuid(), 0)
+    for place in (*reversed(path.absolute().parents), path.absolute()):
+        try:
+            found = place.lstat()
+        except OSError:
+            return None
+        if stat.S_ISLNK(found.st_mode) and found.st_uid not in trusted:
+            return place
+    return None
