@@ -21,7 +21,7 @@ from tuimon.errors import EXIT_FINDINGS, CannotStart
 from tuimon.model.text import plain
 from tuimon.model.verdict import verdict_lines
 from tuimon.train import script, tracebacks
-from tuimon.train.attendant import others_go_on, scribe_has_left, wants_scribe
+from tuimon.train.attendant import scribe_has_left, wants_scribe
 from tuimon.train.boundary import Stop, say
 from tuimon.train.children import Heirs
 from tuimon.train.concluded import cause_lines, findings_from
@@ -94,8 +94,6 @@ class Watching:
         # Registered last before the script's own, so it runs after all of them.
         atexit.register(self._finish)
         if self._session.watched:
-            if self._session.info is not None:
-                self._heirs.run = self._session.info.folder
             self._heirs.arm()
             Arrival("torch", lambda: self._unfailing(self._torch_arrived)).watch()
 
@@ -159,15 +157,12 @@ class Watching:
         session.finish(self._kind, code=self._code, detail=self._detail)
         if session.info is None:
             return
-        is_last = not others_go_on(session.info.path)
-        if not is_last:
-            self._report = self._fail_on = None  # who leaves last waits for the report of all
         if self._report is not None and (missing := self._await_report(session.info.path)):
             say(missing)
             self._report = None
         if self._fail_on is not None and self._kind == "ok":
             self._status_by_findings = self._judge_findings(session.info.path)
-        causes = self._causes(session) if is_last else []
+        causes = self._causes(session)
         lines = [*self._verdict(session), *causes, self._last_line(session)]
         for line in filter(None, lines):
             say(line)
