@@ -178,6 +178,11 @@ class ForwardWatch:
             raise
         self._open = True
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the forward is still running."""
+        return self._open
+
     def take_off(self) -> None:
         """Remove every hook."""
         self._open = False
@@ -240,11 +245,19 @@ class ForwardWatch:
 
 
 def leaf_modules(root: nn.Module, left_out: Counter[str]) -> list[tuple[str, nn.Module]]:
-    """(path, module) of every module without children that may be hooked, each once.
+    """(path, module) of every module without children that may be hooked, each once."""
+    return open_modules(root, left_out, leaves=True)
+
+
+def open_modules(
+    root: nn.Module, left_out: Counter[str], *, leaves: bool
+) -> list[tuple[str, nn.Module]]:
+    """(path, module) of every module that may be hooked, each once.
 
     Args:
         root: where to begin.
         left_out: filled with reason -> number of modules below what is never entered.
+        leaves: those without children only.
     """
     found: list[tuple[str, nn.Module]] = []
     seen: set[int] = set()
@@ -261,7 +274,7 @@ def leaf_modules(root: nn.Module, left_out: Counter[str]) -> list[tuple[str, nn.
             for name, child in module._modules.items()
             if child is not None and name != "parametrizations"
         ]
-        if not children:
+        if not (leaves and children):
             found.append((path, module))
         for name, child in children:
             walk(f"{path}.{name}" if path else name, child)

@@ -21,6 +21,7 @@ from tuimon.model.samples import (
     Activation,
     Activations,
     Histogram,
+    ParameterSample,
     ParameterSamples,
     StartingWeights,
 )
@@ -47,11 +48,13 @@ class Extras:
     Attributes:
         armed: the update that comes next is sampled.
         governor: when, and what it cost.
+        on_samples: told the step and what a sample found of parameters.
     """
 
     def __init__(self, observer: Observer, clock: Callable[[], float] = time.perf_counter) -> None:
         self.governor = Governor(BUDGET_FRAC)
         self.armed = False
+        self.on_samples: Callable[[int, list[ParameterSample]], None] | None = None
         self._observer = observer
         self._clock = clock
         self._activations: bool | None = None
@@ -182,6 +185,8 @@ class Extras:
             if items:
                 self._sampled_any = True
                 self._publish(ParameterSamples(step, track.index, items))
+                if self.on_samples is not None:
+                    self.on_samples(step, items)
             for histogram in turns.histograms:
                 self._publish(histogram)
             turns.drop()

@@ -6,6 +6,7 @@ signal handlers work. The control thread only appends to the queue and sets the 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -19,8 +20,10 @@ from tuimon.model.text import plain
 from tuimon.train.boundary import Stop
 from tuimon.train.changes import Changes
 from tuimon.train.hold import Hold
+from tuimon.train.taking import Takings
 
 if TYPE_CHECKING:
+    from tuimon.train.breaks import Breaks
     from tuimon.train.observer import Observer
     from tuimon.train.track import Track
 
@@ -43,6 +46,7 @@ class Gate:
         self._wake = threading.Event()
         self.hold = Hold(observer, self)
         self._changes = Changes(observer, self)
+        self._takings = Takings(observer, self)
         self.busy = False
         self.paused = False
         self._wants_pause = False
@@ -82,7 +86,16 @@ class Gate:
         if self._stop is not None:
             self._raise_stop()
 
-    def _wait(self, track: Track) -> float:
+    def break_here(self, track: Track, limit_s: float) -> float:
+        """Pause here for so long at most, as a breakpoint does; returns the seconds it took."""
+        # A pause that somebody asked for lasts until somebody ends it.
+        until_s = math.inf if self._wants_pause else self.hold.clock() + limit_s
+        self._wants_pause, self._steps_left = True, 0
+        waited_s = self._wait(track, until_s)
+        self.busy = self.busy or self._wants_pause
+        return waited_s
+
+    def _wait(self, track: Track, until_s: float = math.inf) -> float:
         """Hold the training here until it may go on; returns the seconds it took."""
         if self._steps_left > 0:
             self._steps_left -= 1
@@ -92,9 +105,17 @@ class Gate:
         self.paused = True
         session.set_state(PAUSED)
         try:
-            self.wait_until(lambda: not self._wants_pause or self._steps_left > 0, track)
+            self.wait_until(
+                lambda: (
+                    not self._wants_pause or self._steps_left > 0 or self.hold.clock() > until_s
+                ),
+                track,
+            )
             if self._steps_left > 0:
                 self._steps_left -= 1
+            elif self._wants_pause and self._stop is None:
+                self._wants_pause = False
+                session.event("pause-ended", "nobody decided in time: the training goes on")
         finally:
             self.paused = False
             session.set_state(RUNNING)
@@ -106,6 +127,11 @@ class Gate:
             self._wake.wait(WAIT_SLICE_S)
             self._wake.clear()
             self._carry_out(track)
+
+    @property
+    def is_pausing(self) -> bool:
+        """Whether somebody has asked for a pause and not ended it."""
+        return self._wants_pause
 
     @property
     def is_stopping(self) -> bool:
@@ -137,7 +163,7 @@ class Gate:
 
     def _apply(self, request: commands.Request, track: Track) -> None:
         command = request.command
-        if self._changes.takes(request, track):
+        if any(each.takes(request, track) for each in self._takers()):
             return
         if isinstance(command, commands.Pause):
             self._pause(request)
@@ -145,15 +171,14 @@ class Gate:
             self._resume(request)
         elif isinstance(command, commands.StepOnce):
             self._step_once(request, command.count)
-        elif isinstance(command, commands.Dump):
-            self._dump(request, command, track)
-        elif isinstance(command, commands.SaveCheckpoint):
-            self._save_checkpoint(request, command.directory)
         elif isinstance(command, commands.Stop):
             self._stop = request
             self._gates_since_stop = 0
         elif not self.hold.takes(request):
             self.refuse(request, "this version does not know the command")
+
+    def _takers(self) -> tuple[Changes, Takings, Breaks]:
+        return self._changes, self._takings, self._observer.breaks
 
     def _pause(self, request: commands.Request) -> None:
         was = self._wants_pause and self._steps_left == 0
@@ -187,24 +212,6 @@ class Gate:
         self._steps_left += count
         step = self._observer.roster.next_step()
         self.applied(request, f"paused at {step}", f"paused at {step + self._steps_left}")
-
-    def _dump(self, request: commands.Request, command: commands.Dump, track: Track) -> None:
-        outcome = self._observer.dump(command.directory, command.layers, track)
-        if outcome.reason:
-            self.refuse(request, outcome.reason)
-            self.event("dump-failed", f"dump: {outcome.reason}", request, severity="warning")
-            return
-        self.applied(request, None, str(outcome.folder))
-        self.event("dump", f"{outcome.layers} layers dumped to {outcome.folder}", request)
-
-    def _save_checkpoint(self, request: commands.Request, directory: str) -> None:
-        outcome = self._observer.save_checkpoint(directory)
-        if outcome.reason:
-            self.refuse(request, outcome.reason)
-            self.event("checkpoint-failed", outcome.reason, request, severity="warning")
-            return
-        self.applied(request, None, str(outcome.folder))
-        self.event("checkpoint", f"checkpoint written: {outcome.folder}", request)
 
     def _raise_stop(self) -> None:
         request, self._stop = self._stop, None

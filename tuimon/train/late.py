@@ -19,7 +19,11 @@ MEMORY_EVERY_S = 1.0
 
 
 class LateStats:
-    """Owns the lane of one plan. Used by the training thread only."""
+    """Owns the lane of one plan. Used by the training thread only.
+
+    Attributes:
+        newest: what has arrived last; None before anything has.
+    """
 
     def __init__(self, plan: Plan, device: torch.device, operations: Operations) -> None:
         self._plan = plan
@@ -27,6 +31,7 @@ class LateStats:
         self._lane = Lane(plan, device, operations)
         self._said_dropped = 0
         self._memory_at_s = 0.0
+        self.newest: DeviceStats | None = None
 
     def measure(self, *, already_clipped: bool = False) -> None:
         """Measure the gradients as they are now, once per update, or not at all when too late."""
@@ -80,7 +85,8 @@ class LateStats:
     def publish(self, session: Session) -> None:
         """Publish what has arrived, and what was lost; never waits."""
         for arrived in self._lane.collect():
-            session.publish(self._record(arrived))
+            self.newest = self._record(arrived)
+            session.publish(self.newest)
         dropped = self._lane.dropped
         session.count_lost(dropped - self._said_dropped, "device samples: every slot in flight")
         self._said_dropped = dropped

@@ -20,6 +20,7 @@ from tuimon.train import modes
 from tuimon.train.account import Clips, Losses, Times, host_scale
 from tuimon.train.autopsy.examine import Examiner
 from tuimon.train.boundary import Boundary
+from tuimon.train.breaks import Breaks
 from tuimon.train.clip import Clipping
 from tuimon.train.controls import Controls
 from tuimon.train.extras import TAP as EXTRAS_TAP
@@ -85,6 +86,7 @@ class Observer:
         self.times = Times()
         self.clips = Clips()
         self.extras = Extras(self)
+        self.breaks = Breaks(self)
         self.inside = Inside(self)
         self.examiner = Examiner(self)
         self.scenes = self.examiner.scenes
@@ -114,6 +116,7 @@ class Observer:
         self.explicit = False
         self.inside.start_over()
         self.extras.start_over()
+        self.breaks = Breaks(self)
         self.examiner.release()
         self.examiner = Examiner(self)
         self.scenes = self.examiner.scenes

@@ -113,8 +113,11 @@ class Track(Owner):
             examiner.at_gate(self, update.measured)
         if examiner.testing.waits and self.index == 0:
             examiner.testing.before_update(self, observer.losses.last)
+        is_hit = observer.breaks.armed and observer.breaks.judge(self)
         if update.is_bad or hold.skips or hold.bad:
             hold.settle(self)
+        if is_hit:
+            observer.breaks.wait(self)
         if observer.extras.armed:
             observer.extras.before_update(self, divisor if scaled else 1.0)
         bound = observer.clipping.max_norm

@@ -162,6 +162,8 @@ class BeforeForward:
             observer.reach_boundary()
         if observer.extras.armed:
             observer.extras.before_forward(module)
+        if observer.breaks.listens:
+            observer.breaks.before_forward(module)
         if times.fetched_s is not None:
             times.data_s = (times.data_s or 0.0) + times.fetched_s
             times.fetched_s = None
