@@ -25,12 +25,17 @@ import msgspec
 
 from tuimon.errors import NoSuchRun, Refused
 from tuimon.model.commands import Request
+from tuimon.model.ledger import asked_of
 from tuimon.model.records import CommandState
 
 MAX_FRAME_BYTES = 4 << 20  # a dump of 10,000 layers with long names
 MAX_CLIENTS = 32
 MAX_REMEMBERED_IDS = 4096
 MAX_ID_CHARS = 64
+MAX_BUFFERED_BYTES = 12 << 20  # of frames that are not whole yet, over all connections
+FRAME_WITHIN_S = 20.0  # from the first byte of a frame to its last
+BUSY_TURNS = 200  # looks a second; above that the thread rests between two, as training comes first
+REST_S = 0.005
 _FRAME = struct.Struct("<4sII")  # magic, length, crc
 _MAGIC = b"TUIC"
 _MAX_SOCKET_PATH = 100  # sun_path is 104 (macOS) or 108 bytes
@@ -40,14 +45,26 @@ _requests = msgspec.msgpack.Decoder(Request)
 _answers = msgspec.msgpack.Decoder(CommandState)
 
 OnRequest = Callable[[Request], CommandState]
+OnRefused = Callable[[CommandState], None]
 
 
 class ControlServer:
-    """The trainer's end. `start()` binds and starts the thread, `close()` ends both."""
+    """The trainer's end. `start()` binds and starts the thread, `close()` ends both.
 
-    def __init__(self, path: Path, on_request: OnRequest) -> None:
+    Args:
+        path: where to listen.
+        on_request: says what becomes of a request that makes sense.
+        on_refused: told of one that makes none, which is answered here.
+    """
+
+    def __init__(
+        self, path: Path, on_request: OnRequest, on_refused: OnRefused | None = None
+    ) -> None:
         self._path = path
         self._on_request = on_request
+        self._on_refused = on_refused
+        self._begun_s: dict[socket.socket, float] = {}  # since when a frame is not whole
+        self._turns, self._turns_since_s = 0, 0.0
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._buffers: dict[socket.socket, bytearray] = {}
         self._pid = os.getpid()
@@ -93,6 +110,7 @@ class ControlServer:
             if each is not None:
                 each.close()
         self._buffers.clear()
+        self._begun_s.clear()
         self._listener = self._wake = self._thread = self._selector = None
 
     def _serve(self) -> None:
@@ -109,7 +127,8 @@ class ControlServer:
     def _turn(self, selector: selectors.BaseSelector) -> bool:
         """Serve what is ready; False when it is time to leave."""
         assert self._listener is not None and self._wake is not None
-        for key, _ in selector.select():
+        self._rest()
+        for key, _ in selector.select(self._patience_s()):
             if key.fileobj is self._wake[0]:
                 return False
             if key.fileobj is self._listener:
@@ -119,11 +138,38 @@ class ControlServer:
             assert isinstance(client, socket.socket)
             if client in self._buffers and not self._receive(client):
                 self._drop(client, selector)
+        self._drop_unfinished(selector)
         return True
+
+    def _rest(self) -> None:
+        """Whoever asks without end must not keep the interpreter from the training."""
+        now_s = time.monotonic()
+        if now_s - self._turns_since_s > 1.0:
+            self._turns, self._turns_since_s = 0, now_s
+        self._turns += 1
+        if self._turns > BUSY_TURNS:
+            time.sleep(REST_S)
+
+    def _patience_s(self) -> float | None:
+        """How long a wait may be: until the first frame is late; None where none has begun."""
+        if not self._begun_s:
+            return None
+        return max(0.0, min(self._begun_s.values()) + FRAME_WITHIN_S - time.monotonic())
+
+    def _drop_unfinished(self, selector: selectors.BaseSelector) -> None:
+        """Give up frames that do not come to their end, or that are too much together."""
+        while self._begun_s:
+            client = min(self._begun_s, key=self._begun_s.__getitem__)
+            waited_s = time.monotonic() - self._begun_s[client]
+            held_bytes = sum(map(len, self._buffers.values()))
+            if waited_s < FRAME_WITHIN_S and held_bytes <= MAX_BUFFERED_BYTES:
+                return
+            self._drop(client, selector)
 
     def _drop(self, client: socket.socket, selector: selectors.BaseSelector) -> None:
         selector.unregister(client)
         del self._buffers[client]
+        self._begun_s.pop(client, None)
         client.close()
 
     def _accept(self, selector: selectors.BaseSelector) -> None:
@@ -141,6 +187,9 @@ class ControlServer:
         client.setblocking(False)
         self._buffers[client] = bytearray()
         selector.register(client, selectors.EVENT_READ)
+        # What it has sent already is answered before another connection can push it out.
+        if not self._receive(client):
+            self._drop(client, selector)
 
     def _receive(self, client: socket.socket) -> bool:
         """Read what is there and answer whole frames; False when the connection is over."""
@@ -164,6 +213,10 @@ class ControlServer:
             return False
         except OSError:
             return False
+        if not buffer:
+            self._begun_s.pop(client, None)
+        else:
+            self._begun_s.setdefault(client, time.monotonic())
         return True
 
     def _answer(self, payload: bytes) -> CommandState:
@@ -185,7 +238,10 @@ class ControlServer:
         if len(self._seen) > MAX_REMEMBERED_IDS:
             self._seen.popitem(last=False)
         if reason := request.command.problem():
-            return msgspec.structs.replace(state, reason=reason)
+            refused = msgspec.structs.replace(state, reason=reason, asked=asked_of(request.command))
+            if self._on_refused is not None:
+                self._on_refused(refused)
+            return refused
         try:
             return self._on_request(request)
         except Exception as error:

@@ -153,7 +153,9 @@ class Session:
         """Open the control socket; without one the run can be watched, but not be changed."""
         if self.info is None or self._server is not None or not self.watched:
             return
-        server = ControlServer(self.info.control, on_request)
+        if self.me is not None and not self.me.leads:
+            return  # one process answers for the run
+        server = ControlServer(self.info.control, on_request, self.publish)
         try:
             server.start()
         except OSError as error:
