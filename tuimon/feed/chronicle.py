@@ -13,8 +13,10 @@ from tuimon.feed.samples import Samples
 from tuimon.feed.thinning import HeatFold, SeriesFold
 from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict
 from tuimon.model.autopsy import Autopsy
+from tuimon.model.breakpoints import Breakpoints
 from tuimon.model.crash import Crash
 from tuimon.model.findings import MAX_FINDINGS, FindingRecord
+from tuimon.model.inspection import MAX_INSPECTIONS, InspectReply
 from tuimon.model.records import (
     AnyRecord,
     CommandState,
@@ -85,6 +87,8 @@ class Chronicle:
         self._autopsies: list[Autopsy] = []
         self._findings: dict[str, FindingRecord] = {}
         self._trials: list[TrialRecord] = []
+        self._breakpoints: Breakpoints | None = None
+        self._inspections: deque[InspectReply] = deque(maxlen=MAX_INSPECTIONS)
 
     @property
     def last_step(self) -> int | None:
@@ -154,6 +158,10 @@ class Chronicle:
             case TrialRecord():
                 if len(self._trials) < MAX_TRIALS:
                     self._trials.append(record)
+            case Breakpoints():
+                self._breakpoints = record
+            case InspectReply():
+                self._inspections.append(record)
             case AmpSkip() | AmpCalls() | AmpVerdict():
                 self._amp.add(record)
             case _:
@@ -196,6 +204,8 @@ class Chronicle:
             amp_skips=list(self._amp.skips),
             amp_calls=self._amp.calls,
             amp_verdict=self._amp.verdict,
+            breakpoints=self._breakpoints,
+            inspections=list(self._inspections),
         )
 
     def lost(self, more: dict[str, int]) -> dict[str, int]:

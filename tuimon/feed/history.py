@@ -16,8 +16,10 @@ import msgspec
 
 from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict
 from tuimon.model.autopsy import Autopsy
+from tuimon.model.breakpoints import Breakpoints
 from tuimon.model.crash import Crash
 from tuimon.model.findings import FindingRecord
+from tuimon.model.inspection import InspectReply
 from tuimon.model.records import (
     NAN,
     NEG_INF,
@@ -153,7 +155,8 @@ class History(msgspec.Struct, frozen=True, array_like=True):
         autopsies: oldest first, bounded.
         findings: the newest of each id, bounded.
         trials: oldest first, bounded.
-        crash, amp_calls, amp_verdict: the newest record of that type.
+        crash, amp_calls, amp_verdict, breakpoints: the newest record of that type.
+        inspections: the newest answers, oldest first, bounded.
         amp_skips: updates the GradScaler left out, oldest first, bounded.
     """
 
@@ -184,6 +187,8 @@ class History(msgspec.Struct, frozen=True, array_like=True):
     autopsies: list[Autopsy] = []
     findings: list[FindingRecord] = []
     trials: list[TrialRecord] = []
+    breakpoints: Breakpoints | None = None
+    inspections: list[InspectReply] = []
 
 
 _encoder = msgspec.msgpack.Encoder()

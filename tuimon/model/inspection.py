@@ -11,6 +11,7 @@ from tuimon.model.samples import Histogram
 from tuimon.model.wire import Record
 
 MAX_TENSORS = 12  # of one reply: parameters, gradients and outputs together
+MAX_INSPECTIONS = 8  # replies that a reader keeps
 MAX_PLACES = 8  # positions of non-finite elements, and outliers, that are named
 PERCENTILES = (0.1, 1.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 99.9)
 

@@ -1,10 +1,12 @@
-"""Carries out the commands that change updates: clipping and learning rates.
+"""Carries out the commands that change updates, clipping and learning rates, and takes them back.
 
 Belongs to the training thread, like the gate that it answers through.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tuimon.model import commands
@@ -20,16 +22,24 @@ _CLIPS = commands.SetClip | commands.SetMaxNorm
 _RATES = commands.ScaleLr | commands.SetLr | commands.ReleaseLr
 
 
+MAX_UNDONE = 64  # changes that can be taken back, the newest first
+
+
 class Changes:
     """What becomes of updates from the next one on."""
 
     def __init__(self, observer: Observer, gate: Gate) -> None:
         self._observer = observer
         self._gate = gate
+        # What puts back what a change has changed, exactly as it was.
+        self._undo: deque[Callable[[], None]] = deque(maxlen=MAX_UNDONE)
 
     def takes(self, request: commands.Request, track: Track) -> bool:
         """Carry out a command that changes updates; False for any other."""
         command = request.command
+        if isinstance(command, commands.Undo):
+            self._take_back(request, track)
+            return True
         if not isinstance(command, _CLIPS | _RATES):
             return False
         if self._observer.inside.lead is not None:
@@ -42,6 +52,57 @@ class Changes:
         else:
             self._change_rates(request, command, track)
         return True
+
+    def scale(self, factor: float) -> None:
+        """Scale all learning rates from now on, as a part of another command."""
+        self._undo.append(self._put_rates())
+        self._observer.rates.scale(factor)
+
+    def _take_back(self, request: commands.Request, track: Track) -> None:
+        if not self._undo:
+            self._gate.refuse(request, "nothing to undo: no change of clipping or rates stands")
+            return
+        old = self._in_words(track)
+        self._undo.pop()()
+        new = self._in_words(track)
+        changed = [(word, was, now) for (word, was), (_, now) in zip(old, new, strict=True)]
+        changed = [each for each in changed if each[1] != each[2]] or changed[:1]
+        words = " and ".join(word for word, _, _ in changed)
+        before = ", ".join(was for _, was, _ in changed)
+        after = ", ".join(now for _, _, now in changed)
+        step = self._first_clipped(track)
+        self._gate.applied(request, before, after, step=step)
+        text = f"undone: {words} {before} → {after} from update {step} on"
+        self._gate.event("undo", text, request)
+
+    def _in_words(self, track: Track) -> list[tuple[str, str]]:
+        clipping, whose = self._observer.clipping, self._observer.roster.primary or track
+        optimizer = whose.optimizer
+        rates = [] if optimizer is None else self._observer.rates.of(whose.index, optimizer)
+        bound = "none" if clipping.max_norm is None else f"{clipping.max_norm:g}"
+        return [
+            ("clip", clipping.describe()),
+            ("max_norm", bound),
+            ("learning rate", in_words(rates)),
+        ]
+
+    def _put_clipping(self) -> Callable[[], None]:
+        clipping = self._observer.clipping
+        mode, bound = clipping.mode, clipping.max_norm
+
+        def put_back() -> None:
+            clipping.mode, clipping.max_norm = mode, bound
+
+        return put_back
+
+    def _put_rates(self) -> Callable[[], None]:
+        rates = self._observer.rates
+        factor, fixed = rates.factor, dict(rates.fixed)
+
+        def put_back() -> None:
+            rates.factor, rates.fixed = factor, fixed
+
+        return put_back
 
     def _first_clipped(self, track: Track) -> int:
         """Index of the first update that a change of clipping can still concern."""
@@ -57,7 +118,10 @@ class Changes:
             if bound is None:
                 self._gate.refuse(request, "no max_norm is known; name one")
                 return
+            self._undo.append(self._put_clipping())
             clipping.max_norm = bound
+        else:
+            self._undo.append(self._put_clipping())
         clipping.mode = command.mode
         new = clipping.describe()
         self._gate.applied(request, old, new, step=step)
@@ -66,6 +130,7 @@ class Changes:
     def _set_max_norm(self, request: commands.Request, bound: float, step: int) -> None:
         clipping = self._observer.clipping
         old = "none" if clipping.max_norm is None else f"{clipping.max_norm:g}"
+        self._undo.append(self._put_clipping())
         clipping.max_norm = bound
         self._gate.applied(request, old, f"{bound:g}", step=step)
         self._gate.event("clip", f"max_norm {old} → {bound:g} from update {step} on", request)
@@ -87,6 +152,7 @@ class Changes:
             return
         groups = range(len(optimizer.param_groups))
         old = in_words(rates.of(whose.index, optimizer))
+        put_back = self._put_rates()
         if isinstance(command, commands.ScaleLr):
             rates.scale(command.factor)
         elif isinstance(command, commands.ReleaseLr):
@@ -100,6 +166,7 @@ class Changes:
         else:
             chosen = groups if command.group is None else [command.group]
             rates.fix(whose.index, chosen, command.value)
+        self._undo.append(put_back)
         new = in_words(rates.of(whose.index, optimizer))
         self._gate.applied(request, old, new)
         step = roster.next_step()

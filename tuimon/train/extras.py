@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 BUDGET_FRAC = 0.005
 EVERY_STEPS = 50  # the longest stride when activations were asked for
 MODULES = 64  # whose outputs are looked at in one sample, unless activations were asked for
+MAX_REMEMBERED = 4096  # modules whose newest sample is kept for who asks
 TAP = "extras"
 
 _Sampled = ParameterSamples | StartingWeights | Activations | Histogram
@@ -49,12 +50,14 @@ class Extras:
         armed: the update that comes next is sampled.
         governor: when, and what it cost.
         on_samples: told the step and what a sample found of parameters.
+        seen: module -> (step, what its outputs were like when it was sampled last).
     """
 
     def __init__(self, observer: Observer, clock: Callable[[], float] = time.perf_counter) -> None:
         self.governor = Governor(BUDGET_FRAC)
         self.armed = False
         self.on_samples: Callable[[int, list[ParameterSample]], None] | None = None
+        self.seen: dict[str, tuple[int, Activation]] = {}
         self._observer = observer
         self._clock = clock
         self._activations: bool | None = None
@@ -98,6 +101,7 @@ class Extras:
         self.governor = Governor(self.governor.budget_frac, longest=self.governor.longest)
         self._turns.clear()
         self._said.clear()
+        self.seen.clear()
 
     def stop(self) -> None:
         """Drop a sample that is being taken; no hook of it stays."""
@@ -213,6 +217,7 @@ class Extras:
         self._sampled_any |= bool(items)
         if items or left_out:
             self._publish(Activations(step, items[:MAX_ACTIVATIONS], dict(left_out)))
+            self._remember(step, items)
         self.pay(self._clock() - began_s)
         if self._sampled_any:
             self.governor.sampled(self._sample_s)
@@ -220,6 +225,11 @@ class Extras:
             self.governor.rest()
         self._sample_s, self._sampled_any = 0.0, False
         self._publish_governor(step)
+
+    def _remember(self, step: int, items: list[Activation]) -> None:
+        for item in items:
+            if item.module in self.seen or len(self.seen) < MAX_REMEMBERED:
+                self.seen[item.module] = step, item
 
     def _publish(self, record: _Sampled) -> None:
         self._observer.session.publish(record)

@@ -119,7 +119,7 @@ class Hold:
             return
         taken = self.roll_back(request.by or "a command")
         if lr_factor is not None:
-            observer.rates.scale(lr_factor)
+            self._gate.changes.scale(lr_factor)
         self.skips += 1  # the gradients that wait here are those of weights that are gone
         new = f"the state after update {taken:,}; update {step:,} left out"
         if not self.release(request, new):

@@ -30,6 +30,8 @@ class Takings:
             self._dump(request, command, track)
         elif isinstance(command, commands.SaveCheckpoint):
             self._save_checkpoint(request, command.directory)
+        elif isinstance(command, commands.Inspect):
+            self._inspect(request, command.layer, track)
         else:
             return False
         return True
@@ -52,3 +54,15 @@ class Takings:
             return
         self._gate.applied(request, None, str(outcome.folder))
         self._gate.event("checkpoint", f"checkpoint written: {outcome.folder}", request)
+
+    def _inspect(self, request: commands.Request, layer: str, track: Track) -> None:
+        from tuimon.train.inspecting import inspect_layer
+
+        reply = inspect_layer(self._observer, layer, request.id, track)
+        if isinstance(reply, str):
+            self._gate.refuse(request, reply)
+            return
+        self._observer.session.publish(reply)
+        bad = sum((each.nan or 0) + (each.posinf or 0) + (each.neginf or 0) for each in reply.items)
+        words = f"{bad:,} not finite" if bad else "all finite"
+        self._gate.applied(request, None, f"{len(reply.items)} tensors, {words}")

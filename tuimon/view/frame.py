@@ -16,8 +16,10 @@ import numpy.typing as npt
 
 from tuimon.model.amp import AmpCalls, AmpSkip, Headroom
 from tuimon.model.autopsy import Autopsy
+from tuimon.model.breakpoints import Breakpoint
 from tuimon.model.crash import Crash
 from tuimon.model.findings import FindingRecord
+from tuimon.model.inspection import InspectReply
 from tuimon.model.records import (
     Batch,
     CommandState,
@@ -261,3 +263,7 @@ class Frame:
     findings: tuple[FindingRecord, ...] = ()  # newest of each id, bounded
     trials: tuple[TrialRecord, ...] = ()  # what was tested, oldest first, bounded
     output: tuple[Output, ...] = ()  # what the training wrote, oldest first, bounded
+    breakpoints: tuple[Breakpoint, ...] = ()  # what is set, by number
+    inspections: tuple[InspectReply, ...] = ()  # looks at layers, oldest first, bounded
+    waits_for_s: float | None = None  # for how long it has been paused or held
+    waits_because: str = ""  # who or what has paused it, where that is known

@@ -49,6 +49,10 @@ def apply_history(state: RunState, history: History) -> None:
         state.apply(finding)
     for trial in history.trials:
         state.apply(trial)
+    if history.breakpoints is not None:
+        state.apply(history.breakpoints)
+    for reply in history.inspections:
+        state.apply(reply)
     if history.crash is not None:
         state.apply(history.crash)
     for reason, count in history.totals.lost.items():

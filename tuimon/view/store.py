@@ -6,6 +6,7 @@ session tells how the run stands.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,8 +15,10 @@ from tuimon.feed.chronicle import MAX_LR_GROUPS, MAX_SERIES, MEASURED, logged_na
 from tuimon.feed.samples import Samples
 from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict
 from tuimon.model.autopsy import Autopsy
+from tuimon.model.breakpoints import MAX_BREAKPOINTS, Breakpoint, Breakpoints
 from tuimon.model.crash import Crash
 from tuimon.model.findings import FindingRecord
+from tuimon.model.inspection import MAX_INSPECTIONS, InspectReply
 from tuimon.model.records import (
     AnyRecord,
     Batch,
@@ -85,6 +88,8 @@ class RunState:
         self.amp = AmpAccount()
         self.scenes = Scenes()
         self._newest_steps: dict[int, int] = {}
+        self._breakpoints: tuple[Breakpoint, ...] = ()
+        self._inspections: deque[InspectReply] = deque(maxlen=MAX_INSPECTIONS)
         self._apply: dict[type, Callable[[Any], None]] = {
             Hello: self._on_hello,
             LayerTable: self.layers.adopt,
@@ -95,6 +100,8 @@ class RunState:
             Event: self.log.add_event,
             Symptom: self._on_symptom,
             CommandState: self.ledger.add,
+            Breakpoints: self._on_breakpoints,
+            InspectReply: self._inspections.append,
             System: self._on_system,
             Memory: self._on_memory,
             Output: self.log.add_output,
@@ -179,6 +186,8 @@ class RunState:
             autopsies=self.scenes.autopsies,
             findings=self.scenes.findings,
             trials=self.scenes.trials,
+            breakpoints=self._breakpoints,
+            inspections=tuple(self._inspections),
         )
 
     def sample(self, name: str, step: int, value: float) -> None:
@@ -254,6 +263,9 @@ class RunState:
 
     def _on_batch(self, record: Batch) -> None:
         self._batch = record
+
+    def _on_breakpoints(self, record: Breakpoints) -> None:
+        self._breakpoints = tuple(record.items[:MAX_BREAKPOINTS])
 
     def _on_symptom(self, record: Symptom) -> None:
         time_s = self.pace.last_time_s or 0.0
