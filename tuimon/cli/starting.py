@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from tuimon.errors import CannotStart, NoSuchRun
-from tuimon.feed import registry
+from tuimon.feed import private, registry
 from tuimon.feed.ledger import read_ledger
 from tuimon.feed.registry import RunInfo
 from tuimon.model.text import plain
@@ -90,6 +90,8 @@ def report_place(report: str) -> Path:
         CannotStart: its folder is missing or read-only, or it is a folder itself.
     """
     place = Path(report).absolute()
+    if problem := private.link_problem(place):
+        raise CannotStart(f"the report {report}: {problem}; name another place")
     if place.is_dir():
         raise CannotStart(f"the report {report} is a folder; name a file")
     if not place.parent.is_dir():
@@ -156,7 +158,7 @@ def start_in_background(
             ended = process.poll() is not None
             with contextlib.suppress(NoSuchRun):
                 info = registry.find_run(str(process.pid))
-                if info.ranks[0].pid == process.pid and (info.path / "output.log").exists():
+                if info.main_pid == process.pid and (info.path / "output.log").exists():
                     return process, info
             if ended:
                 break

@@ -110,14 +110,24 @@ def interventions(commands: Iterable[CommandState]) -> list[dict[str, Any]]:
     ]
 
 
-def write_report(path: Path, document: dict[str, Any], mode: int = 0o600) -> None:
+def write_report(
+    path: Path, document: dict[str, Any], mode: int = 0o600, *, follows: bool = True
+) -> None:
     """Replace the file in one step; a device such as /dev/null is written to instead.
 
     Raises:
+    Args:
+        path: where it belongs.
+        document: what `build_report` made.
+        mode: of the file.
+        follows: whether `path` may be a link, which then stays; else the link is replaced.
+
         OSError: the target cannot be written; what was there stays.
     """
     text = json.dumps(document, allow_nan=False, ensure_ascii=False, indent=1) + "\n"
-    target = Path(os.path.realpath(path))
+    target = Path(os.path.realpath(path)) if follows else path
+    if not follows and target.is_symlink():
+        target.unlink()
     if target.is_char_device():
         target.write_text(text)
         return

@@ -218,6 +218,7 @@ class ControlServer:
         else:
             self._begun_s.setdefault(client, time.monotonic())
         return True
+                self._begun_s.pop(client, None)
 
     def _answer(self, payload: bytes) -> CommandState:
         request = _requests.decode(payload)
@@ -272,6 +273,8 @@ def ask(path: Path, request: Request, timeout_s: float = 5.0) -> CommandState:
         except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError) as error:
             raise NoSuchRun("the training does not listen any more; see `tuimon ls`") from error
         except PermissionError as error:
+            if path.is_symlink():
+                raise Refused(f"{path} is a link; a training makes none there")
             raise Refused(f"no permission to talk to {path}") from error
         except TimeoutError as error:
             raise Refused(f"no answer from the training within {timeout_s:g} s") from error

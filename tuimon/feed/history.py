@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from tuimon.feed import private
 from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict
 from tuimon.model.autopsy import Autopsy
 from tuimon.model.breakpoints import Breakpoints
@@ -203,7 +204,7 @@ def write_history(path: Path, history: History) -> int:
     """
     payload = _encoder.encode(history)
     header = _HEADER.pack(_MAGIC, HISTORY_VERSION, zlib.crc32(payload), len(payload))
-    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    descriptor, draft = private.draft_of(path)
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "wb", buffering=0) as file:
@@ -220,8 +221,7 @@ def write_history(path: Path, history: History) -> int:
 def read_history(path: Path) -> History | None:
     """Read a history; None when there is none, it is damaged, or another version wrote it."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
+        with private.open_reading(path) as file:
             return history_from(file.read(_HEADER.size + _MAX_FILE_BYTES))
     except OSError:
         return None

@@ -155,7 +155,7 @@ def read_ledger(wanted: str) -> tuple[Path, Ledger]:
             raise UsageError(f"the ledger {shown} belongs to another user; copy it first")
         if found.st_mode & stat.S_IWOTH:
             raise UsageError(f"anybody may write to the ledger {shown}; copy it first")
-        return path.absolute(), lines.parse(private.read_small(path, MAX_BYTES * 2))
+        return path.absolute(), lines.parse(private.read_small(path, MAX_BYTES * 2, follows=True))
     except FileNotFoundError:
         raise UsageError(f"no ledger {shown}; name the file, or the run by its id") from None
     except OSError as error:

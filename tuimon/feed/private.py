@@ -11,6 +11,7 @@ import errno
 import os
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 
 def open_own(path: Path, flags: int) -> int:
@@ -64,17 +65,31 @@ def replace(path: Path, payload: bytes) -> None:
         raise
 
 
-def read_small(path: Path, limit_bytes: int) -> bytes:
+def open_reading(path: Path, *, follows: bool = False) -> BinaryIO:
+    """Open a regular file, without waiting for a writer where a pipe stands in its place.
+
+    Args:
+        path: the file.
+        follows: whether it may be a link; a file in a folder of ours may not.
+
+    Raises:
+        OSError: it is no regular file, or cannot be read.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follows else os.O_NOFOLLOW)
+    file = os.fdopen(os.open(path, flags), "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return file
+
+
+def read_small(path: Path, limit_bytes: int, *, follows: bool = False) -> bytes:
     """The content of a regular file that has at most so many bytes.
 
     Raises:
         OSError: it is larger, no file, or cannot be read.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    with open_reading(path, follows=follows) as file:
         payload = file.read(limit_bytes + 1)
     if len(payload) > limit_bytes:
         raise OSError(errno.EFBIG, f"it has more than {limit_bytes:,} bytes", str(path))
@@ -96,3 +111,9 @@ def foreign_link(path: Path) -> Path | None:
         if stat.S_ISLNK(found.st_mode) and found.st_uid not in trusted:
             return place
     return None
+
+
+def link_problem(path: Path) -> str:
+    """Why a path that a person has named is not written to; "" when it may be."""
+    link = foreign_link(path)
+    return "" if link is None else f"{link} is a link that somebody else has put there"

@@ -23,6 +23,7 @@ from time import time_ns
 from zlib import crc32
 
 from tuimon.errors import IncompatibleVersion, NoRoom, NoSuchRun
+from tuimon.feed import private
 from tuimon.model.records import FORMAT_VERSION, RUNNING
 
 FILE_MAGIC = b"TUIMONRB"
@@ -87,9 +88,9 @@ class RingWriter:
         """
         capacity -= capacity % ALIGN
         size = HEADER_BYTES + capacity
-        temporary = path.with_suffix(".new")
+        temporary: Path | None = None
         try:
-            fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            fd, temporary = private.draft_of(path)
             try:
                 _allocate(fd, size)
                 view = mmap.mmap(fd, size, flags=_MAP_FLAGS)
@@ -110,7 +111,8 @@ class RingWriter:
             writer.set_state(RUNNING, None)
             os.rename(temporary, path)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
+            if temporary is not None:
+                temporary.unlink(missing_ok=True)
             raise NoRoom(f"no room for {size >> 10} KiB at {path}: {error.strerror}") from error
         return writer
 
@@ -373,7 +375,7 @@ class RingReader:
 def _open(path: Path) -> tuple[mmap.mmap, int, int, int]:
     """Map a ring read-only and check its header: (map, capacity, writer pid, start ticks)."""
     try:
-        with open(path, "rb") as file:
+        with private.open_reading(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size < HEADER_BYTES + ALIGN:
                 raise IncompatibleVersion(f"{path} is not a ring of tuimon")
@@ -383,7 +385,8 @@ def _open(path: Path) -> tuple[mmap.mmap, int, int, int]:
     except OSError as error:
         raise NoSuchRun(f"cannot read {path}: {error.strerror}") from error
     magic, version, header, capacity, pid, ticks = _PREFIX.unpack_from(view, 0)
-    if magic != FILE_MAGIC or header != HEADER_BYTES or capacity + header > size:
+    is_ring = magic == FILE_MAGIC and header == HEADER_BYTES and capacity + header <= size
+    if not is_ring or capacity < ALIGN or capacity % ALIGN:
         view.close()
         raise IncompatibleVersion(f"{path} is not a ring of tuimon")
     if version != FORMAT_VERSION:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tuimon.feed import private
 from tuimon.model.text import plain
 from tuimon.model.units import size_bytes
 from tuimon.train.dump import MARGIN_BYTES, MARGIN_FRAC, Outcome
@@ -43,6 +44,8 @@ def write_checkpoint(
     """
     root = Path(directory)
     temporary: Path | None = None
+    if problem := private.link_problem(root):
+        return Outcome(reason=problem)
     try:
         state = _state(models, optimizers, scalers, step)
         root.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuimon.feed import private
 from tuimon.model import commands
 from tuimon.model.ledger import asked_of
 from tuimon.model.records import CLIP_ON, CommandState
@@ -132,6 +133,8 @@ def matches(name: str, wanted: str) -> bool:
 def _folder_problem(directory: str) -> str:
     """Why nothing can be written there, as far as a look tells; "" when it can."""
     folder = Path(directory)
+    if problem := private.link_problem(folder):
+        return problem
     try:
         while not folder.exists() and folder != folder.parent:
             folder = folder.parent

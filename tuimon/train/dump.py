@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from tuimon.feed import private
 from tuimon.model.units import json_number, size_bytes
 from tuimon.train.stats import measurable
 
@@ -54,6 +55,8 @@ def write_dump(
         return Outcome(reason="none of the layers exists any more")
     root = Path(directory)
     temporary: Path | None = None
+    if problem := private.link_problem(root):
+        return Outcome(reason=problem)
     try:
         root.mkdir(parents=True, exist_ok=True)
         needed = sum(_size(tensor) for _, tensor in _flatten(layers))
@@ -117,7 +120,7 @@ def _publish(temporary: Path, root: Path, step: int) -> Path:
     """Rename into place; a second dump of the same step gets a number of its own."""
     for attempt in range(1000):
         folder = root / (f"step-{step:06d}" + (f"-{attempt}" if attempt else ""))
-        if folder.exists():
+        if folder.exists() or folder.is_symlink():
             continue
         try:
             temporary.rename(folder)
