@@ -1,8 +1,7 @@
 """The place before an update where the training thread carries out what viewers asked for.
 
 Waiting is `Event.wait` in short slices in the training thread, so that Ctrl-C and the user's own
-signal handlers work. The control thread only appends to the queue and sets the event; where there
-are other ranks, the agreeing thread hands over what all of them carry out at the same place.
+signal handlers work. The control thread only appends to the queue and sets the event.
 """
 
 from __future__ import annotations
@@ -12,16 +11,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tuimon.model import commands
 from tuimon.model.ledger import asked_of
 from tuimon.model.records import PAUSED, RUNNING, CommandState
 from tuimon.model.text import plain
-from tuimon.train.agree.carrying import Carrying, HeldBack
-from tuimon.train.agree.promises import Agreed
-from tuimon.train.agree.together import Together
 from tuimon.train.boundary import Stop
 from tuimon.train.changes import Changes
 from tuimon.train.hold import Hold
@@ -35,7 +30,6 @@ if TYPE_CHECKING:
 WAIT_SLICE_S = 0.2
 # Updates of other optimizers after which a pause no longer waits for the primary one.
 PATIENCE = 64
-_CLIPS = commands.SetClip | commands.SetMaxNorm
 
 
 class Gate:
@@ -44,9 +38,6 @@ class Gate:
     Attributes:
         busy: there is something to do at the next gate; the only thing looked at per step.
         hold: what becomes of updates whose gradients are not finite.
-        together: the other ranks.
-        promises: places that this rank has come to, or has promised not to pass.
-        held_back: what is not told before the other ranks have been heard.
     """
 
     def __init__(self, observer: Observer) -> None:
@@ -63,20 +54,6 @@ class Gate:
         self._stop: commands.Request | None = None
         self._gates_since_stop = 0
         self._others = 0
-        self._is_paid = False  # of the steps that were asked for, this update is one
-        self.together = Together(observer, self)
-        self.promises = self.together.promises
-        self.held_back: HeldBack | None = None
-        self._carrying = Carrying(observer, self)
-        self._agreed: deque[Agreed] = deque()
-
-    def look_again(self) -> None:
-        """There is something to do at the next gate. Called by any thread."""
-        self.busy = True
-
-    def wake(self) -> None:
-        """There is something to do where the training waits. Called by any thread."""
-        self._wake.set()
 
     def submit(self, request: commands.Request) -> None:
         """Queue an accepted request. Called by the control thread."""
@@ -90,20 +67,15 @@ class Gate:
         primary = self._observer.roster.primary in (None, track)
         self._others = 0 if primary else self._others + 1
         counts = primary or self._others > PATIENCE
-        if primary and self.promises.pending:
-            self.promises.come_to(2 * self._observer.roster.next_step() + 1)
-        waited_s, self._is_paid = 0.0, False
-        while True:
-            self._carry_out(track)
-            if self._wants_pause and counts and not self._is_paid:
-                waited_s += self._wait(track)
-            if self.promises.leave():
-                break
+        self._carry_out(track)
+        waited_s = 0.0
+        if self._wants_pause and counts:
+            waited_s = self._wait(track)
         if self._stop is not None and counts:
             self._gates_since_stop += 1
             if self._gates_since_stop > 1:
                 self._raise_stop()  # no training forward in between: there is no boundary to meet
-        if self._wants_pause or self._stop is not None or self.promises.pending:
+        if self._wants_pause or self._stop is not None:
             self.busy = True
         return waited_s
 
@@ -116,9 +88,6 @@ class Gate:
 
     def break_here(self, track: Track, limit_s: float) -> float:
         """Pause here for so long at most, as a breakpoint does; returns the seconds it took."""
-        if self.together.is_active:
-            self.together.ask_for_pause(f"break-{self._observer.roster.next_step()}", limit_s)
-            return 0.0
         # A pause that somebody asked for lasts until somebody ends it.
         until_s = math.inf if self._wants_pause else self.hold.clock() + limit_s
         self._wants_pause, self._steps_left = True, 0
@@ -129,7 +98,7 @@ class Gate:
     def _wait(self, track: Track, until_s: float = math.inf) -> float:
         """Hold the training here until it may go on; returns the seconds it took."""
         if self._steps_left > 0:
-            self._pay()
+            self._steps_left -= 1
             return 0.0
         session = self._observer.session
         began_s = time.perf_counter()
@@ -143,7 +112,7 @@ class Gate:
                 track,
             )
             if self._steps_left > 0:
-                self._pay()
+                self._steps_left -= 1
             elif self._wants_pause and self._stop is None:
                 self._wants_pause = False
                 session.event("pause-ended", "nobody decided in time: the training goes on")
@@ -152,23 +121,12 @@ class Gate:
             session.set_state(RUNNING)
         return time.perf_counter() - began_s
 
-    def _pay(self) -> None:
-        self._steps_left -= 1
-        self._is_paid = True
-
     def wait_until(self, goes_on: Callable[[], bool], track: Track) -> None:
         """Carry out commands as they come, until the training may go on or is to stop."""
-        self.promises.come_to(self.promises.place)
-        while True:
-            while not goes_on() and self._stop is None:
-                if not self._take_agreed(track, is_stuck=True):
-                    self._wake.wait(WAIT_SLICE_S)
-                    self._wake.clear()
-                self._work_off(track)
-                self._let_go()
-            if self.promises.leave():
-                return
-            self._take_agreed(track)
+        while not goes_on() and self._stop is None:
+            self._wake.wait(WAIT_SLICE_S)
+            self._wake.clear()
+            self._carry_out(track)
 
     @property
     def is_pausing(self) -> bool:
@@ -189,54 +147,19 @@ class Gate:
 
     def before_users_clipping(self, track: Track) -> None:
         """The script clips ahead of the gate: what concerns clipping must act now to be exact."""
-        while self._queue and isinstance(self._queue[0].command, _CLIPS):
+        while self._queue and isinstance(
+            self._queue[0].command, commands.SetClip | commands.SetMaxNorm
+        ):
             self._apply(self._queue.popleft(), track)
-        if not self.promises.pending:
-            return
-        self.promises.come_to(2 * self._observer.roster.next_step())
-        while True:
-            while (agreed := self.promises.next()) is not None:
-                self._agreed.append(agreed)
-            while self._agreed and isinstance(self._agreed[0].request.command, _CLIPS):
-                self._carrying.carry(self._agreed.popleft(), track)
-            if self.promises.leave():
-                return
 
     def _carry_out(self, track: Track) -> None:
-        self._let_go()
-        self._work_off(track)
-        while self._take_agreed(track):
-            pass
-
-    def _work_off(self, track: Track) -> None:
         while self._queue:
-            self.carry(self._queue.popleft(), track)
-
-    def _take_agreed(self, track: Track, *, is_stuck: bool = False) -> bool:
-        """Carry out one command of all ranks; False when none is due."""
-        agreed = self._agreed.popleft() if self._agreed else self.promises.next(is_stuck=is_stuck)
-        if agreed is not None:
-            self._carrying.carry(agreed, track)
-        return agreed is not None
-
-    def _let_go(self) -> None:
-        """The other ranks cannot be asked any more: wait for nobody's decision."""
-        reason, self.together.lost = self.together.lost, ""
-        if not reason:
-            return
-        was_held = self._wants_pause or bool(self.hold.reason)
-        self._wants_pause, self._steps_left, self.hold.reason = False, 0, ""
-        if was_held:
-            text = f"{reason}: the training goes on"
-            self._observer.session.event("pause-ended", text, severity="warning")
-
-    def carry(self, request: commands.Request, track: Track) -> None:
-        """Carry out one command; a failure is a refusal."""
-        try:
-            self._apply(request, track)
-        except Exception as error:
-            self._observer.boundary.failed("command", error)
-            self.refuse(request, f"it failed: {type(error).__name__}: {error}")
+            request = self._queue.popleft()
+            try:
+                self._apply(request, track)
+            except Exception as error:
+                self._observer.boundary.failed("command", error)
+                self.refuse(request, f"it failed: {type(error).__name__}: {error}")
 
     def _apply(self, request: commands.Request, track: Track) -> None:
         command = request.command
@@ -261,7 +184,6 @@ class Gate:
         was = self._wants_pause and self._steps_left == 0
         self._wants_pause = True
         self._steps_left = 0
-        self._is_paid = False
         if self.hold.release(request, "paused"):
             return
         self.applied(request, "paused" if was else "running", "paused")
@@ -338,25 +260,13 @@ class Gate:
             reason=reason,
             asked=asked_of(request.command),
         )
-        if self.held_back is not None:
-            self.held_back.state = told
-        else:
-            self.tell(told)
-
-    def tell(self, state: CommandState) -> None:
-        """Let viewers know what became of a command."""
-        self._observer.session.publish(state)
+        self._observer.session.publish(told)
         if self._observer.repeating is not None:
-            self._observer.repeating.on_state(state)
+            self._observer.repeating.on_state(told)
 
     def event(
         self, kind: str, text: str, request: commands.Request, severity: str = "info"
     ) -> None:
-        """Publish a line about a command."""
-        session, step = self._observer.session, self._observer.roster.next_step()
-        detail = f"by {request.by}"
-        tell = partial(session.event, kind, text, severity=severity, detail=detail, step=step)
-        if self.held_back is not None:
-            self.held_back.events.append(tell)
-        else:
-            tell()
+        observer = self._observer
+        step = observer.roster.next_step()
+        observer.session.event(kind, text, severity=severity, detail=f"by {request.by}", step=step)
