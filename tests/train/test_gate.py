@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -132,15 +131,6 @@ def test_refusals_have_reasons(feed: Feed) -> None:
         assert answer.state == "refused" and reason in answer.reason, answer
         assert not feed.states(answer.id) or feed.states(answer.id)[0].state == "refused"
     assert training.header()[0] == RUNNING
-
-
-def test_several_ranks_are_refused_for_now(feed: Feed) -> None:
-    training = Training(feed, steps=1)
-    session = feed.session
-    session.info = msgspec.structs.replace(session.info, world_size=2)
-    answer = feed.ask(commands.Pause())
-    assert answer.state == "refused" and "2 ranks" in answer.reason
-    training.loop()
 
 
 def test_the_users_bound_is_known(feed: Feed) -> None:

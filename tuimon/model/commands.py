@@ -157,7 +157,12 @@ class DisarmHold(Command, frozen=True, array_like=True, tag=9):
 
 
 class RunAutopsy(Command, frozen=True, array_like=True, tag=10):
-    """Examine the next update, bad or not."""
+    """Examine the next update, bad or not; where there are several ranks, that of one of them."""
+
+    rank: int = 0
+
+    def problem(self) -> str:
+        return "" if self.rank >= 0 else f"the rank is {self.rank}; they count from 0"
 
 
 class SkipUpdate(Command, frozen=True, array_like=True, tag=11):
@@ -264,7 +269,8 @@ class SetBreakpoint(Command, frozen=True, array_like=True, tag=20):
     condition: str
 
     def problem(self) -> str:
-        return parsing.problem(self.condition)
+        found = parsing.problem(self.condition)
+        return f"the condition, {found}" if found else ""
 
     @property
     def words(self) -> str:

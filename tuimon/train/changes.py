@@ -53,6 +53,11 @@ class Changes:
             self._change_rates(request, command, track)
         return True
 
+    def undo_newest(self) -> None:
+        """Take back a change that other ranks could not make, before anybody was told of it."""
+        if self._undo:
+            self._undo.pop()()
+
     def scale(self, factor: float) -> None:
         """Scale all learning rates from now on, as a part of another command."""
         self._undo.append(self._put_rates())

@@ -38,26 +38,66 @@ class Controls:
         if isinstance(request.command, commands.RenewHold):
             # A sign of life, many times a minute: nothing for the ring, the queue or the ledger.
             self._observer.gate.hold.renew(request.command.lease_s)
+            self._observer.gate.together.renew(request.command.lease_s)
             return CommandState(request.id, request.command.title, "accepted", by=request.by)
         with self._lock:
             reason = self._problem(request.command)
             if not reason:
                 self._project(request.command)
-        state = CommandState(
+        state = self._tell(request, "refused" if reason else "accepted", reason)
+        gate = self._observer.gate
+        if not reason and not gate.together.takes(request):
+            gate.submit(request)
+        return state
+
+    def _tell(self, request: commands.Request, state: str, reason: str = "") -> CommandState:
+        told = CommandState(
             id=request.id,
             command=request.command.title,
             words=request.command.words,
-            state="refused" if reason else "accepted",
+            state=state,
             by=request.by,
             asked_at_s=request.asked_at_s,
             step=self._observer.roster.next_step(),
             reason=reason,
             asked=asked_of(request.command),
         )
-        self._observer.session.publish(state)
-        if not reason:
-            self._observer.gate.submit(request)
-        return state
+        self._observer.session.publish(told)
+        return told
+
+    # --- with other ranks, by the agreeing thread -------------------------------------------------
+
+    def weigh(self, command: commands.Command, *, is_own: bool) -> str:
+        """Why this rank cannot do what all are to do; what was asked for here has been looked at.
+
+        Args:
+            command: what it is.
+            is_own: it was asked for here.
+        """
+        together = self._observer.gate.together
+        if reason := command.problem() or together.objection(command):
+            return reason
+        if is_own or (isinstance(command, commands.SaveCheckpoint) and together.rank):
+            return ""
+        with self._lock:
+            return self._problem_now(command)
+
+    def accept(self, request: commands.Request, *, is_own: bool) -> None:
+        """All ranks will do it; whoever asked here has been told so already."""
+        if is_own:
+            return
+        with self._lock:
+            self._project(request.command)
+        self._tell(request, "accepted")
+
+    def turn_down(self, request: commands.Request, reason: str) -> None:
+        """No rank will do it."""
+        with self._lock:
+            if isinstance(request.command, commands.Stop):
+                self._stopping = False
+            elif isinstance(request.command, commands.Pause):
+                self._paused = False
+        self._tell(request, "refused", reason)
 
     def repeat(self, request: commands.Request) -> str:
         """Why an intervention of an earlier run cannot be repeated; "" when it is to be queued.
@@ -71,12 +111,11 @@ class Controls:
         return reason
 
     def _problem(self, command: commands.Command) -> str:
-        info = self._observer.session.info
-        if reason := command.problem():
-            return reason
-        if info is not None and info.world_size > 1:
-            return f"the run has {info.world_size} ranks; commands work with one rank only so far"
-        return self._problem_now(command)
+        return (
+            command.problem()
+            or self._problem_now(command)
+            or self._observer.gate.together.objection(command)
+        )
 
     def _problem_now(self, command: commands.Command) -> str:
         """Why it cannot be done as things stand."""

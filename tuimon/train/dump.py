@@ -42,14 +42,18 @@ def write_dump(
     *,
     step: int,
     note: str = "",
+    rank: int | None = None,
 ) -> Outcome:
     """Write `step-000123/` with `tensors.safetensors` and `statistics.json` below `directory`.
+
+    Where there are several ranks, each writes its own: `step-000123-rank-0/`.
 
     Args:
         directory: absolute path; made if need be.
         layers: (name, parameter), the parameter with its gradient.
         step: index of the update that comes next.
         note: what a reader must know about the gradients.
+        rank: of this process among several; None where it is alone.
     """
     if not layers:
         return Outcome(reason="none of the layers exists any more")
@@ -67,7 +71,7 @@ def write_dump(
             )
         temporary = Path(tempfile.mkdtemp(prefix=".tuimon-", dir=root))
         _write(temporary, layers, step, note)
-        folder = _publish(temporary, root, step)
+        folder = _publish(temporary, root, step, "" if rank is None else f"-rank-{rank}")
     except Exception as error:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -116,10 +120,10 @@ def _write(folder: Path, layers: Sequence[tuple[str, torch.Tensor]], step: int, 
             os.fsync(written.fileno())
 
 
-def _publish(temporary: Path, root: Path, step: int) -> Path:
+def _publish(temporary: Path, root: Path, step: int, whose: str) -> Path:
     """Rename into place; a second dump of the same step gets a number of its own."""
     for attempt in range(1000):
-        folder = root / (f"step-{step:06d}" + (f"-{attempt}" if attempt else ""))
+        folder = root / (f"step-{step:06d}{whose}" + (f"-{attempt}" if attempt else ""))
         if folder.exists() or folder.is_symlink():
             continue
         try:

@@ -1,7 +1,8 @@
 """The place before an update where the training thread carries out what viewers asked for.
 
 Waiting is `Event.wait` in short slices in the training thread, so that Ctrl-C and the user's own
-signal handlers work. The control thread only appends to the queue and sets the event.
+signal handlers work. The control thread only appends to the queue and sets the event; where there
+are other ranks, the agreeing thread hands over what all of them carry out at the same place.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tuimon.model import commands
-from tuimon.model.ledger import asked_of
-from tuimon.model.records import PAUSED, RUNNING, CommandState
+from tuimon.model.records import PAUSED, RUNNING
 from tuimon.model.text import plain
+from tuimon.train.agree.carrying import Carrying
+from tuimon.train.agree.together import Together
+from tuimon.train.answers import Answers
 from tuimon.train.boundary import Stop
 from tuimon.train.changes import Changes
 from tuimon.train.hold import Hold
@@ -30,17 +33,21 @@ if TYPE_CHECKING:
 WAIT_SLICE_S = 0.2
 # Updates of other optimizers after which a pause no longer waits for the primary one.
 PATIENCE = 64
+_CLIPS = commands.SetClip | commands.SetMaxNorm
 
 
-class Gate:
+class Gate(Answers):
     """Executes queued commands; everything but `submit` belongs to the training thread.
 
     Attributes:
         busy: there is something to do at the next gate; the only thing looked at per step.
         hold: what becomes of updates whose gradients are not finite.
+        together: the other ranks.
+        promises: places that this rank has come to, or has promised not to pass.
     """
 
     def __init__(self, observer: Observer) -> None:
+        super().__init__(observer)
         self._observer = observer
         self._queue: deque[commands.Request] = deque()
         self._wake = threading.Event()
@@ -54,6 +61,14 @@ class Gate:
         self._stop: commands.Request | None = None
         self._gates_since_stop = 0
         self._others = 0
+        self._is_paid = False  # of the steps that were asked for, this update is one
+        self.together = Together(observer, self)
+        self.promises = self.together.promises
+        self._carrying = Carrying(observer, self)
+
+    def wake(self) -> None:
+        """There is something to do where the training waits. Called by any thread."""
+        self._wake.set()
 
     def submit(self, request: commands.Request) -> None:
         """Queue an accepted request. Called by the control thread."""
@@ -63,21 +78,35 @@ class Gate:
 
     def at_gate(self, track: Track) -> float:
         """Called before every update of a watched optimizer; returns the seconds it waited."""
-        self.busy = False  # before the queue is read: `submit` sets it again afterwards
+        self.busy = False  # before anything is read: who has something to do sets it afterwards
         primary = self._observer.roster.primary in (None, track)
         self._others = 0 if primary else self._others + 1
         counts = primary or self._others > PATIENCE
-        self._carry_out(track)
-        waited_s = 0.0
-        if self._wants_pause and counts:
-            waited_s = self._wait(track)
+        self._is_paid, waited_s = False, 0.0
+        if primary and self.promises.pending:
+            waited_s = self._pass_with_others(track)
+        else:
+            self._carry_out(track)
+            if self._wants_pause and counts:
+                waited_s = self._wait(track)
         if self._stop is not None and counts:
             self._gates_since_stop += 1
             if self._gates_since_stop > 1:
                 self._raise_stop()  # no training forward in between: there is no boundary to meet
-        if self._wants_pause or self._stop is not None:
+        if self._wants_pause or self._stop is not None or self.promises.pending:
             self.busy = True
         return waited_s
+
+    def _pass_with_others(self, track: Track) -> float:
+        """Carry out what all ranks have agreed upon for this gate; returns the seconds it took."""
+        began_s = time.perf_counter()
+        self.promises.come_to(2 * self._observer.roster.next_step() + 1)
+        while True:
+            self._carry_out(track)
+            if self._wants_pause and not self._is_paid:
+                self._wait(track)
+            if self.promises.leave():
+                return time.perf_counter() - began_s
 
     def at_boundary(self) -> None:
         """Called where no graph is alive."""
@@ -88,6 +117,8 @@ class Gate:
 
     def break_here(self, track: Track, limit_s: float) -> float:
         """Pause here for so long at most, as a breakpoint does; returns the seconds it took."""
+        if self.together.pauses(f"break-{self._observer.roster.next_step()}", limit_s):
+            return 0.0
         # A pause that somebody asked for lasts until somebody ends it.
         until_s = math.inf if self._wants_pause else self.hold.clock() + limit_s
         self._wants_pause, self._steps_left = True, 0
@@ -98,7 +129,7 @@ class Gate:
     def _wait(self, track: Track, until_s: float = math.inf) -> float:
         """Hold the training here until it may go on; returns the seconds it took."""
         if self._steps_left > 0:
-            self._steps_left -= 1
+            self._pay()
             return 0.0
         session = self._observer.session
         began_s = time.perf_counter()
@@ -112,7 +143,7 @@ class Gate:
                 track,
             )
             if self._steps_left > 0:
-                self._steps_left -= 1
+                self._pay()
             elif self._wants_pause and self._stop is None:
                 self._wants_pause = False
                 session.event("pause-ended", "nobody decided in time: the training goes on")
@@ -121,12 +152,24 @@ class Gate:
             session.set_state(RUNNING)
         return time.perf_counter() - began_s
 
+    def _pay(self) -> None:
+        self._steps_left -= 1
+        self._is_paid = True
+
     def wait_until(self, goes_on: Callable[[], bool], track: Track) -> None:
         """Carry out commands as they come, until the training may go on or is to stop."""
-        while not goes_on() and self._stop is None:
-            self._wake.wait(WAIT_SLICE_S)
-            self._wake.clear()
-            self._carry_out(track)
+        self.promises.come_to(self.promises.place)
+        while True:
+            while not goes_on() and self._stop is None:
+                if not self._carrying.take(track, is_stuck=True):
+                    self._wake.wait(WAIT_SLICE_S)
+                    self._wake.clear()
+                while self._queue:
+                    self.carry(self._queue.popleft(), track)
+                self._let_go()
+            if self.promises.leave():
+                return
+            self._carrying.take(track)
 
     @property
     def is_pausing(self) -> bool:
@@ -145,21 +188,42 @@ class Gate:
             return self._wait(track)
         return 0.0
 
-    def before_users_clipping(self, track: Track) -> None:
+    def come_to_clipping(self, track: Track) -> None:
         """The script clips ahead of the gate: what concerns clipping must act now to be exact."""
-        while self._queue and isinstance(
-            self._queue[0].command, commands.SetClip | commands.SetMaxNorm
-        ):
+        promises, place = self.promises, 2 * self._observer.roster.next_step()
+        if place > promises.place:
+            promises.place = place
+        if not self.busy:
+            return
+        while self._queue and isinstance(self._queue[0].command, _CLIPS):
             self._apply(self._queue.popleft(), track)
+        if promises.pending:
+            self._carrying.before_clipping(track, _CLIPS)
 
     def _carry_out(self, track: Track) -> None:
+        self._let_go()
         while self._queue:
-            request = self._queue.popleft()
-            try:
-                self._apply(request, track)
-            except Exception as error:
-                self._observer.boundary.failed("command", error)
-                self.refuse(request, f"it failed: {type(error).__name__}: {error}")
+            self.carry(self._queue.popleft(), track)
+        while self._carrying.take(track):
+            pass
+
+    def _let_go(self) -> None:
+        """The other ranks cannot be asked any more: wait for nobody's decision."""
+        reason, self.together.lost = self.together.lost, ""
+        if not reason:
+            return
+        if self._wants_pause or self.hold.reason:
+            said = f"{reason}: the training goes on"
+            self._observer.session.event("pause-ended", said, severity="warning")
+        self._wants_pause, self._steps_left, self.hold.reason = False, 0, ""
+
+    def carry(self, request: commands.Request, track: Track) -> None:
+        """Carry out one command; a failure is a refusal."""
+        try:
+            self._apply(request, track)
+        except Exception as error:
+            self._observer.boundary.failed("command", error)
+            self.refuse(request, f"it failed: {type(error).__name__}: {error}")
 
     def _apply(self, request: commands.Request, track: Track) -> None:
         command = request.command
@@ -184,6 +248,7 @@ class Gate:
         was = self._wants_pause and self._steps_left == 0
         self._wants_pause = True
         self._steps_left = 0
+        self._is_paid = False
         if self.hold.release(request, "paused"):
             return
         self.applied(request, "paused" if was else "running", "paused")
@@ -221,52 +286,3 @@ class Gate:
         self.event("stop", f"stopped by {request.by or 'a command'}", request, severity="warning")
         who = plain(request.by, 200) or "a command"
         raise Stop(f"stopped by {who} at step {self._observer.roster.next_step()}")
-
-    def applied(
-        self,
-        request: commands.Request,
-        old: str | None,
-        new: str | None,
-        *,
-        step: int | None = None,
-    ) -> None:
-        """Publish that a command takes effect, at the coming update if no other is named."""
-        self._publish(request, "applied", old=old, new=new, step=step)
-
-    def refuse(self, request: commands.Request, reason: str) -> None:
-        """Publish that an accepted command could not be carried out after all."""
-        self._publish(request, "refused", reason=reason)
-
-    def _publish(
-        self,
-        request: commands.Request,
-        state: str,
-        *,
-        old: str | None = None,
-        new: str | None = None,
-        reason: str = "",
-        step: int | None = None,
-    ) -> None:
-        told = CommandState(
-            id=request.id,
-            command=request.command.title,
-            words=request.command.words,
-            state=state,
-            by=request.by,
-            asked_at_s=request.asked_at_s,
-            step=self._observer.roster.next_step() if step is None else step,
-            old=old,
-            new=new,
-            reason=reason,
-            asked=asked_of(request.command),
-        )
-        self._observer.session.publish(told)
-        if self._observer.repeating is not None:
-            self._observer.repeating.on_state(told)
-
-    def event(
-        self, kind: str, text: str, request: commands.Request, severity: str = "info"
-    ) -> None:
-        observer = self._observer
-        step = observer.roster.next_step()
-        observer.session.event(kind, text, severity=severity, detail=f"by {request.by}", step=step)

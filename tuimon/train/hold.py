@@ -138,7 +138,11 @@ class Hold:
         fresh = track.index not in self.bad
         (self.bad.add if bad else self.bad.discard)(track.index)
         wanted = self._observer.examiner.policy.on_non_finite
-        if bad and fresh and (self._by_policy or self.is_armed):
+        is_held = bad and fresh and (self._by_policy or self.is_armed)
+        if is_held and not self._gate.together.decides_alone:
+            step = self._observer.roster.next_step()
+            self._gate.together.ask_for_hold(f"hold-{step}", self._finding())
+        elif is_held:
             waited_s = self._wait(track)
             track.update.waited_s += waited_s
             self._observer.times.cost_s -= waited_s  # waiting was asked for; it is not a cost
@@ -194,12 +198,16 @@ class Hold:
         text = f"update {step:,} left out: {reason}"
         session.event("skip", text, severity="warning", step=step)
 
-    def _wait(self, track: Track) -> float:
+    def wait_with_others(self, reason: str, track: Track) -> float:
+        """Hold an update because an earlier one of some rank was not finite."""
+        return self._wait(track, reason)
+
+    def _wait(self, track: Track, reason: str = "") -> float:
         """Until somebody decides, the limit is reached, or nobody is left who could decide."""
         session, gate = self._observer.session, self._gate
         limit_s = self._observer.examiner.policy.hold_limit_s
         began_s, until_s = time.perf_counter(), self.clock() + limit_s
-        self.reason = self._finding()
+        self.reason = reason or self._finding()
         step = self._observer.roster.next_step()
         text = f"held before update {step:,}; goes on by itself after {limit_s:g} s"
         ends_s = time.time() + limit_s

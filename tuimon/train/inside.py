@@ -86,6 +86,7 @@ class Inside:
         lead.conclude(self.plan, merged, waited_s=self._waited_s)
         observer.clips.clear()
         self._waited_s = 0.0
+        observer.gate.promises.place = 2 * lead.step + 1
         if observer.gate.busy:
             self._waited_s = observer.gate.at_gate(lead)
 

@@ -100,6 +100,7 @@ class Observer:
 
     def start_over(self, session: Session) -> None:
         """Publish everything again, to another session."""
+        self.gate.together.close("this run has ended")
         self.session = session
         self.repeating = None
         self.boundary.start_over()
@@ -143,7 +144,8 @@ class Observer:
 
         tensors = self.roster.dump_tensors(layers)
         note = self.gradient_note(track)
-        return write_dump(directory, tensors, step=self.roster.next_step(), note=note)
+        step, rank = self.roster.next_step(), self.gate.together.rank
+        return write_dump(directory, tensors, step=step, note=note, rank=rank)
 
     def save_checkpoint(self, directory: str) -> Outcome:
         """Write what it takes to go on later, as it is before this update."""
@@ -245,6 +247,8 @@ class Observer:
         self.session.event(kind, f"{tap}: {cause}", severity="warning")
         if tap == EXTRAS_TAP:
             self.extras.stop()
+        if last and tap in (UPDATE_TAP, SCALE_TAP):
+            self.gate.together.close(f"{tap} is no longer watched there")
         if last and tap in (UPDATE_TAP, SCALE_TAP) and self.clipping.mode != CLIP_USER:
             self.clipping.mode = CLIP_USER
             self.session.event("clip", "clipping is the script's again", severity="warning")
@@ -254,6 +258,7 @@ class Observer:
 
     def flush(self) -> None:
         """At the end of the run: publish what a device still owes, within a bounded time."""
+        self.gate.together.close("the run has ended")
         self.batches.flush()
         self.amp.publish()
         self.loop.close()

@@ -67,6 +67,7 @@ class Track(Owner):
             self._observer.roster.elect(self)
             self._observer.extras.begin(self)
             self._observer.loop.begins(self)
+            self._observer.gate.together.begin()
             if (repeating := self._observer.repeating) is not None:
                 repeating.before(self._observer.roster.next_step())
 
@@ -82,8 +83,11 @@ class Track(Owner):
         update.begin()
         if self._weights.checked:
             self._weights.begin()
-        if observer.gate.busy:
-            update.waited_s = observer.gate.at_gate(self)
+        gate = observer.gate
+        if not self.index:
+            gate.promises.place = 2 * self.step + 1
+        if gate.busy:
+            update.waited_s = gate.at_gate(self)
             observer.times.cost_s -= update.waited_s  # waiting was asked for; it is not a cost
 
     def look(self, divisor: float | None = None, *, scaled: bool = False) -> None:

@@ -134,8 +134,8 @@ class ClipTap:
         params = [parameters] if isinstance(parameters, torch.Tensor) else parameters
         call = ClipCall(params, math.inf)
         tracks = self._touched(call)
-        if tracks and observer.gate.busy:
-            observer.gate.before_users_clipping(tracks[0])
+        if tracks:
+            observer.gate.come_to_clipping(tracks[0])
         suppressed = bool(tracks) and observer.clipping.mode != CLIP_USER
         if not suppressed and call.touches(observer.roster.layers.place_of):
             if not tracks:
@@ -172,8 +172,7 @@ class ClipTap:
                 clip.measure_missing(params, observer.clips.norms, observer.clips.held)
                 observer.clips.calls.append(clip.called(params, users, total_norm, CLIP_USER))
             return None
-        if observer.gate.busy:
-            observer.gate.before_users_clipping(tracks[0])
+        observer.gate.come_to_clipping(tracks[0])
         clipping = observer.clipping
         if math.isfinite(users):
             clipping.seen_max_norm = users

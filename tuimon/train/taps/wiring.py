@@ -18,6 +18,7 @@ from tuimon.train.observer import Observer
 from tuimon.train.session import Session
 from tuimon.train.taps.clipping import ClipTap
 from tuimon.train.taps.compiler import leave_alone
+from tuimon.train.taps.ending import EndingTap
 from tuimon.train.taps.hooks import BeforeForward, hook_optimizer
 from tuimon.train.taps.loader import LoaderTap
 from tuimon.train.taps.loading import LoadTap
@@ -51,6 +52,7 @@ class Wiring:
             LoaderTap(observer),
             LoadTap(observer),
             WarningTap(observer),
+            EndingTap(observer),
         )
         self._unknown = observer.boundary.guard("discovery", self._on_unknown)
         leave_alone(self._unknown.__code__, callees=True)  # the one body of all guarded functions
