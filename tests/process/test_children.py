@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -15,7 +16,7 @@ import pytest
 from tests.process.bare import python, tuimon_run
 from tuimon.feed import registry
 from tuimon.feed.codec import decode
-from tuimon.feed.registry import RunInfo
+from tuimon.feed.registry import RankInfo, RunInfo
 from tuimon.feed.ring import RingReader
 from tuimon.model.records import AnyRecord, Goodbye, LayerTable, Loss, Step
 
@@ -24,8 +25,8 @@ LIMIT_S = 400
 pytestmark = pytest.mark.timeout(LIMIT_S + 20)
 
 
-def records_of(run: RunInfo) -> list[AnyRecord]:
-    reader = RingReader(run.ring())
+def records_of(run: RunInfo, process: RankInfo | None = None) -> list[AnyRecord]:
+    reader = RingReader(run.path / (process or run.ranks[0]).ring)
     found = [decode(payload) for payload in reader.read(100_000, max_s=30)]
     reader.close()
     return found
@@ -96,8 +97,8 @@ if __name__ == '__main__':
 
 
 @pytest.mark.hazard(31)
-def test_spawned_children_that_train_are_runs_of_their_own(tmp_path: Path) -> None:
-    """Ranks of one training, a child by its own name; data workers are nothing."""
+def test_spawned_ranks_are_the_run_of_their_launcher(tmp_path: Path) -> None:
+    """Another child that trains is a run by its own name; data workers are nothing."""
     (tmp_path / "spawns.py").write_text(SPAWNS)
     with ThreadPoolExecutor() as pool:
         starts = [
@@ -109,20 +110,19 @@ def test_spawned_children_that_train_are_runs_of_their_own(tmp_path: Path) -> No
     assert sorted(watched.stdout.splitlines()) == sorted(bare.stdout.splitlines())
     assert "exit 1" in bare.stdout and "ValueError: by hand" in bare.stderr
     assert unnamed(watched.theirs) == unnamed(bare.stderr), "a traceback shows that we were there"
-    runs = registry.list_runs()
-    seen = sorted((run.name, run.world_size, run.ranks[0].rank, *ends(run)) for run in runs)
-    assert seen == [
-        ("spawns", 1, 0, 0, "exception", 1),
-        ("spawns", 2, 0, 3, "ok", 0),
-        ("spawns", 2, 1, 4, "exception", 1),
-        ("spawns/alone", 1, 0, 5, "exception", 1),
-    ]
-    assert registry.find_run("spawns/alone").name == "spawns/alone"
+    both, alone = registry.find_run("spawns"), registry.find_run("spawns/alone")
+    assert [run.id for run in registry.list_runs()] == [both.id, alone.id]
+    assert (both.world_size, [each.rank for each in both.ranks]) == (2, [0, 1])
+    assert [ends(both, each) for each in both.ranks] == [(3, "ok", 0), (4, "exception", 1)]
+    assert both.launcher is not None and ends(both, both.launcher) == (0, "exception", 1)
+    assert registry.find_run(str(both.ranks[1].pid)).id == both.id
+    assert (alone.world_size, ends(alone, alone.ranks[0])) == (1, (5, "exception", 1))
+    assert alone.launcher is None
 
 
-def ends(run: RunInfo) -> tuple[int, str, int | None]:
-    """(number of updates, how it ended, with which status)."""
-    found = records_of(run)
+def ends(run: RunInfo, process: RankInfo) -> tuple[int, str, int | None]:
+    """(number of updates, how it ended, with which status) of one process."""
+    found = records_of(run, process)
     last = found[-1]
     assert isinstance(last, Goodbye)
     return sum(isinstance(record, Step) for record in found), last.kind, last.code
@@ -187,14 +187,14 @@ dist.destroy_process_group()
 
 
 @pytest.mark.hazard(12, 13, 15)
-def test_every_rank_is_a_run_of_its_own(tmp_path: Path) -> None:
+def test_all_ranks_are_one_run(tmp_path: Path) -> None:
     """Under torchrun: the poisoned rank is the one whose loss is bad; empty shards are no zeros."""
     (tmp_path / "ranks.py").write_text(RANKS)
-    words = ["--standalone", "--nproc-per-node=2", "-m", "tuimon", "run", "ranks.py"]
+    words = ["--standalone", "--nproc-per-node=2", "-m", "tuimon", "run", "--report=r.json"]
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *words],
+        [sys.executable, "-m", "torch.distributed.run", *words, "ranks.py"],
         cwd=tmp_path,
-        env={**os.environ, "TUIMON_SCRIBE": "0", "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -205,10 +205,10 @@ def test_every_rank_is_a_run_of_its_own(tmp_path: Path) -> None:
     counts = {line for line in done.stdout.splitlines() if line.startswith("collectives")}
     assert len(counts) == 1, f"observing has issued a collective: {counts}"
     assert "collectives 0" not in counts, "the script's own is not seen: the test is blind"
-    runs = {run.ranks[0].rank: run for run in registry.list_runs()}
-    assert sorted(runs) == [0, 1] and {run.world_size for run in runs.values()} == {2}
-    for rank, run in runs.items():
-        found = records_of(run)
+    (run,) = registry.list_runs()
+    assert run.world_size == 2 and [each.rank for each in run.ranks] == [0, 1]
+    for rank, process in enumerate(run.ranks):
+        found = records_of(run, process)
         steps = [record for record in found if isinstance(record, Step)]
         assert [step.step for step in steps] == list(range(6))
         # After the all-reduce both have the bad gradient; only one had the bad loss.
@@ -220,8 +220,16 @@ def test_every_rank_is_a_run_of_its_own(tmp_path: Path) -> None:
         own = [i for i, owner in enumerate(tables[last.epoch].optimizer_index) if owner == 0]
         assert last.grad_norm is not None and math.isfinite(last.grad_norm) and own
         assert isinstance(found[-1], Goodbye) and found[-1].kind == "ok"
-    if any(line.startswith("tuimon:") and "could not" in line for line in done.stderr.splitlines()):
-        pytest.fail(done.stderr)
+    said = [line for line in done.stderr.splitlines() if line.startswith("tuimon:")]
+    assert not any("could not" in line for line in said), done.stderr
+    assert sum("this is run" in line for line in said) == 1, "one run says what it is once"
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert (report["run"]["ranks"], report["run"]["steps"]) == (2, 6)
+    assert [each["first_bad"] for each in report["run"]["by_rank"]] == [False, True]
+    assert report["findings"][0]["where"]["rank"] == 1
+    bad = {(each["kind"], each["rank"], each["step"]) for each in report["symptoms"]}
+    assert ("non-finite-loss", 1, 2) in bad and ("non-finite-loss", 0, 2) not in bad
+    assert len(list(run.path.glob("scribe.pid"))) == 1
 
 
 FLAT = """

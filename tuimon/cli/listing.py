@@ -10,24 +10,28 @@ from typing import Any
 
 import click
 
+from tuimon.config import price_per_hour
 from tuimon.errors import TuimonError
 from tuimon.feed import registry
 from tuimon.feed.codec import decode
-from tuimon.feed.registry import ExitInfo, RunInfo
+from tuimon.feed.registry import ExitInfo, RankInfo, RunInfo
 from tuimon.feed.ring import RingReader, RingStatus
-from tuimon.model.records import ENDED, RUNNING, STATE_NAMES, Goodbye
+from tuimon.model.records import ENDED, HELD, PAUSED, RUNNING, STATE_NAMES, Goodbye
 from tuimon.model.text import plain
-from tuimon.model.units import DASH, count, duration_s
+from tuimon.model.units import DASH, count, duration_s, number
+from tuimon.view.waits import cost_of, waited
 
 SILENT_AFTER_S = 30.0  # longer than nearly every step; the live view knows the run's own pace
 _GONE = STATE_NAMES[ENDED]
+_TELLING = (STATE_NAMES[HELD], STATE_NAMES[PAUSED], STATE_NAMES[RUNNING])
 _TAIL_RECORDS = 1 << 20
 
 
-def print_runs(*, as_json: bool) -> None:
-    """Print all runs, oldest first."""
+def print_runs(*, as_json: bool, price: float | None = None) -> None:
+    """Print all runs, oldest first; `price` is what an hour of a training costs."""
     now_s = time.time()
-    rows = [describe(info, now_s) for info in registry.list_runs()]
+    price = price if price is not None else price_per_hour()
+    rows = [describe(info, now_s, price) for info in registry.list_runs()]
     if as_json:
         click.echo(json.dumps(rows))
     elif not rows:
@@ -36,40 +40,69 @@ def print_runs(*, as_json: bool) -> None:
         click.echo(table(rows, now_s))
 
 
-def describe(info: RunInfo, now_s: float) -> dict[str, Any]:
+def describe(info: RunInfo, now_s: float, price: float | None = None) -> dict[str, Any]:
     """The JSON object of one run."""
-    status = _status(info)
     alive = registry.is_alive(info)
+    going = [each for each in info.ranks if registry.rank_is_alive(each)]
+    headers = [_status(info, each) for each in going or info.ranks]
     ended = None if alive else how_it_ended(info)
-    step = status.step if status is not None else None
+    waits_s = _waits_s(headers, now_s) if alive else None
+    steps = [each.step for each in headers if each is not None and each.step is not None]
     return {
         "id": info.id,
         "name": info.name,
         "host": info.host,
-        "pid": info.ranks[0].pid if info.ranks else None,
+        "pid": info.main_pid,
         "ranks": info.world_size,
-        "state": _state(status, now_s) if alive else _GONE,
-        "step": info.last_step if step is None else step,
+        "state": _state_of_all(headers, now_s) if alive else _GONE,
+        "step": max(steps, default=info.last_step),
         "started_at": datetime.fromtimestamp(info.started_at_s, UTC).isoformat(timespec="seconds"),
         "exit": None
         if ended is None
         else {"kind": ended.kind, "code": ended.code, "detail": ended.detail},
+        "waits_s": waits_s,
+        "cost": cost_of(waits_s, price),
     }
+
+
+def _waits_s(headers: list[RingStatus | None], now_s: float) -> float | None:
+    """For how long the run has been paused or held; None when it is not."""
+    since = [
+        each.changed_ns / 1e9
+        for each in headers
+        if each is not None and each.state in (PAUSED, HELD)
+    ]
+    return max(0.0, now_s - min(since)) if since else None
+
+
+def _cost(cost: float | None) -> str:
+    return "" if cost is None else f", cost {number(cost, 3)}"
 
 
 def how_it_ended(info: RunInfo) -> ExitInfo:
     """What the scribe wrote down, else the training's own goodbye, else that it was killed."""
     if info.exit is not None:
         return info.exit
-    goodbye: Goodbye | None = None
-    with contextlib.suppress(TuimonError), contextlib.closing(RingReader(info.ring())) as reader:
+    told = [info.launcher] if info.launcher else info.ranks
+    goodbyes = {process.rank: _goodbye(info, process) for process in told}
+    silent = [rank for rank, goodbye in goodbyes.items() if goodbye is None]
+    if silent or not goodbyes:
+        who = f"rank {silent[0]}" if len(goodbyes) > 1 else "the process"
+        return ExitInfo("killed", None, f"{who} ended without saying why")
+    ends = [ExitInfo(each.kind, each.code, each.detail) for each in goodbyes.values() if each]
+    return next((each for each in ends if each.kind != "ok"), ends[0])
+
+
+def _goodbye(info: RunInfo, process: RankInfo) -> Goodbye | None:
+    """The last word of a process, where it has left one."""
+    found: Goodbye | None = None
+    ring = info.path / process.ring
+    with contextlib.suppress(TuimonError), contextlib.closing(RingReader(ring)) as reader:
         for payload in reader.read(_TAIL_RECORDS, max_s=1.0)[-8:]:
             with contextlib.suppress(ValueError):
                 record = decode(payload)
-                goodbye = record if isinstance(record, Goodbye) else goodbye
-    if goodbye is None:
-        return ExitInfo("killed", None, "the process ended without saying why")
-    return ExitInfo(goodbye.kind, goodbye.code, goodbye.detail)
+                found = record if isinstance(record, Goodbye) else found
+    return found
 
 
 def table(rows: list[dict[str, Any]], now_s: float) -> str:
@@ -94,13 +127,19 @@ def _cells(row: dict[str, Any], now_s: float) -> tuple[str, ...]:
     return (
         plain(row["id"], 20),
         plain(row["name"], 30),
-        row["state"],
+        f"{row['state']} {waited(row['waits_s'], None)}".rstrip() + _cost(row["cost"]),
         count(row["step"]),
         DASH if row["pid"] is None else str(row["pid"]),
         str(row["ranks"]),
         duration_s(max(0.0, age_s)),
         plain(how, 60),
     )
+
+
+def _state_of_all(headers: list[RingStatus | None], now_s: float) -> str:
+    """The word for a run: a rank that is held or paused stands for all, for they wait for it."""
+    words = [_state(header, now_s) for header in headers] or ["silent"]
+    return next((word for word in _TELLING if word in words), words[0])
 
 
 def _state(status: RingStatus | None, now_s: float) -> str:
@@ -113,7 +152,8 @@ def _state(status: RingStatus | None, now_s: float) -> str:
     return STATE_NAMES[RUNNING] if name == _GONE else name
 
 
-def _status(info: RunInfo) -> RingStatus | None:
-    with contextlib.suppress(TuimonError), contextlib.closing(RingReader(info.ring())) as reader:
+def _status(info: RunInfo, rank: RankInfo) -> RingStatus | None:
+    ring = info.path / rank.ring
+    with contextlib.suppress(TuimonError), contextlib.closing(RingReader(ring)) as reader:
         return reader.status()
     return None

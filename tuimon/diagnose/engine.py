@@ -46,6 +46,7 @@ class Engine:
         rules: Sequence[Rule] = RULES,
     ) -> None:
         self.amp = AmpLedger(rank)
+        self._rank = rank
         self.scene = CrashScene()
         chosen = default_detectors(rank) if detectors is None else detectors
         self._detectors: list[Detector] = [self.amp, *chosen]
@@ -123,12 +124,20 @@ class Engine:
         # The same cause at the same place is one finding, however often it showed.
         findings: dict[tuple[str, Where], Finding] = {}
         for rule in self._rules:
-            for finding in rule.conclude(evidence):
+            for concluded in rule.conclude(evidence):
+                finding = _of_rank(concluded, self._rank)
                 place = (finding.cause, finding.where)
                 known = findings.get(place)
                 findings[place] = finding if known is None else _merged(known, finding)
         tested = _placed([decided(each, self.trials) for each in findings.values()])
         self.findings = sorted(tested, key=_weight, reverse=True)
+
+
+def _of_rank(finding: Finding, rank: int) -> Finding:
+    """As a finding of the rank whose records led to it."""
+    if finding.where.rank == rank:
+        return finding
+    return structs.replace(finding, where=structs.replace(finding.where, rank=rank))
 
 
 def _placed(findings: Sequence[Finding]) -> list[Finding]:

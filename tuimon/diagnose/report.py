@@ -21,6 +21,7 @@ from tuimon.diagnose import autopsies, trials
 from tuimon.diagnose.accounts import amp_section
 from tuimon.diagnose.engine import Engine
 from tuimon.diagnose.findings import Finding
+from tuimon.diagnose.joined import Joined
 from tuimon.diagnose.outcome import outcome
 from tuimon.model.ledger import FINAL_STATES, arguments_of, iso
 from tuimon.model.records import CommandState, Symptom
@@ -54,7 +55,7 @@ class RunFacts:
     commands: Sequence[CommandState] = ()
 
 
-def build_report(run: RunFacts, engine: Engine) -> dict[str, Any]:
+def build_report(run: RunFacts, engine: Engine | Joined) -> dict[str, Any]:
     """The report as plain data that `json.dumps(…, allow_nan=False)` accepts."""
     crashes = [entry for entry in [engine.scene.entry()] if entry is not None]
     document = {
@@ -115,13 +116,13 @@ def write_report(
 ) -> None:
     """Replace the file in one step; a device such as /dev/null is written to instead.
 
-    Raises:
     Args:
         path: where it belongs.
         document: what `build_report` made.
         mode: of the file.
         follows: whether `path` may be a link, which then stays; else the link is replaced.
 
+    Raises:
         OSError: the target cannot be written; what was there stays.
     """
     text = json.dumps(document, allow_nan=False, ensure_ascii=False, indent=1) + "\n"

@@ -72,19 +72,31 @@ class ControlServer:
         self._wake: tuple[socket.socket, socket.socket] | None = None
         self._thread: threading.Thread | None = None
         self._selector: selectors.BaseSelector | None = None
+        self._inode = 0  # of the socket, to tell it from one that has taken its place
         self.damaged_frames = 0
         os.register_at_fork(after_in_child=self._forget)
 
     def start(self) -> None:
-        """Bind and listen; raises OSError when the socket cannot be made."""
+        """Bind and listen; raises OSError when the socket cannot be made.
+
+        Who answered at this path before is not reached any more: a rank takes over from the
+        process that spawned it.
+        """
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        draft = self._path.with_name(f".{self._path.name}.{self._pid}")
         try:
-            with _address(self._path) as address:
+            with contextlib.suppress(FileNotFoundError):
+                draft.unlink()
+            with _address(draft) as address:
                 listener.bind(address)
-            os.chmod(self._path, 0o600)
+            os.chmod(draft, 0o600)
             listener.listen(64)
             listener.setblocking(False)
+            self._inode = draft.stat().st_ino
+            os.replace(draft, self._path)
         except OSError:
+            with contextlib.suppress(OSError):
+                draft.unlink()
             listener.close()
             raise
         self._listener = listener
@@ -102,7 +114,8 @@ class ControlServer:
             self._thread.join(2.0)
         self._thread = None
         with contextlib.suppress(OSError):
-            self._path.unlink()
+            if self._path.stat().st_ino == self._inode:
+                self._path.unlink()
 
     def _forget(self) -> None:
         """In a forked child: give up every descriptor, so that a reader sees the trainer's end."""
@@ -205,6 +218,7 @@ class ControlServer:
         buffer += chunk
         try:
             while (payload := take_frame(buffer)) is not None:
+                self._begun_s.pop(client, None)
                 if _has_left(client):
                     return False
                 client.sendall(frame(_encoder.encode(self._answer(payload))))
@@ -218,7 +232,6 @@ class ControlServer:
         else:
             self._begun_s.setdefault(client, time.monotonic())
         return True
-                self._begun_s.pop(client, None)
 
     def _answer(self, payload: bytes) -> CommandState:
         request = _requests.decode(payload)
@@ -260,6 +273,8 @@ def ask(path: Path, request: Request, timeout_s: float = 5.0) -> CommandState:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(timeout_s)
         try:
+            if path.is_symlink():
+                raise Refused(f"{path} is a link; a training makes none there")
             _connect(client, path, timeout_s)
             if peer_uid(client) != os.getuid():
                 raise Refused("the training belongs to another user")
@@ -273,8 +288,6 @@ def ask(path: Path, request: Request, timeout_s: float = 5.0) -> CommandState:
         except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError) as error:
             raise NoSuchRun("the training does not listen any more; see `tuimon ls`") from error
         except PermissionError as error:
-            if path.is_symlink():
-                raise Refused(f"{path} is a link; a training makes none there")
             raise Refused(f"no permission to talk to {path}") from error
         except TimeoutError as error:
             raise Refused(f"no answer from the training within {timeout_s:g} s") from error

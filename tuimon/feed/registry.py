@@ -17,34 +17,51 @@ from pathlib import Path
 
 import msgspec
 
-from tuimon.errors import IncompatibleVersion, NoRoom, NoSuchRun, Refused
-from tuimon.feed import paths
+from tuimon.errors import IncompatibleVersion, NoRoom, NoSuchRun, Refused, TuimonError
+from tuimon.feed import paths, private
 from tuimon.feed.process import start_ticks
 from tuimon.model.records import FORMAT_VERSION
 
 KEEP_DEAD_S = 24 * 3600.0
 KEEP_DEAD_RUNS = 20
-
-
-class RankInfo(msgspec.Struct, frozen=True):
-    """One process of a run; pid and start time together are unique on its host."""
-
-    rank: int
-    pid: int
-    start_ticks: int
-    ring: str  # file name in the run folder
+MAX_RUN_BYTES = 8 << 20  # of a `run.json`: a command line has at most 2 MiB
 
 
 class ExitInfo(msgspec.Struct, frozen=True):
-    """How a run ended, as the scribe could tell."""
+    """How a run, or one process of it, ended, as the scribe could tell."""
 
     kind: str  # "ok" | "exception" | "killed" | "stopped"
     code: int | None = None
     detail: str = ""
 
 
+class RankInfo(msgspec.Struct, frozen=True):
+    """One process of a run; pid and start time together are unique on its host.
+
+    Attributes:
+        leads: whether it answers for the run on its host: it owns the control socket.
+    """
+
+    rank: int
+    pid: int
+    start_ticks: int
+    ring: str  # file name in the run folder
+    host: str = ""
+    leads: bool = True
+    exit: ExitInfo | None = None
+    last_step: int | None = None
+
+
 class RunInfo(msgspec.Struct, frozen=True):
-    """The content of `run.json`."""
+    """The content of `run.json`.
+
+    Attributes:
+        ranks: the processes that train, by rank: those that have come so far.
+        job: what their training is known by on this host; "" for a process that is alone.
+        ranks_here: how many ranks will come on this host; 0 where nobody has said so.
+        launcher: the process that spawned the ranks, where it made the run and trains nothing.
+        closed: nobody joins any more.
+    """
 
     id: str
     name: str
@@ -63,6 +80,10 @@ class RunInfo(msgspec.Struct, frozen=True):
     exit: ExitInfo | None = None
     last_step: int | None = None
     parent_pid: int = 0  # of the process that started this one
+    job: str = ""
+    ranks_here: int = 0
+    launcher: RankInfo | None = None
+    closed: bool = False
 
     @property
     def path(self) -> Path:
@@ -74,9 +95,28 @@ class RunInfo(msgspec.Struct, frozen=True):
         """The control socket."""
         return self.path / "control.sock"
 
-    def ring(self, rank: int = 0) -> Path:
-        """The ring of a rank."""
-        return self.path / self.ranks[rank].ring
+    @property
+    def processes(self) -> list[RankInfo]:
+        """Everybody who writes a ring: the ranks, and who spawned them."""
+        return [*self.ranks, *([self.launcher] if self.launcher else [])]
+
+    @property
+    def main_pid(self) -> int | None:
+        """Pid of the process that a person started; of the lowest rank where several were."""
+        first = self.launcher or (self.ranks[0] if self.ranks else None)
+        return first.pid if first else None
+
+    def ring(self, index: int = 0) -> Path:
+        """The ring of the process at this place in `ranks`."""
+        return self.path / self.ranks[index].ring
+
+    def history(self, index: int = 0) -> Path:
+        """The thinned history of the process at this place in `ranks`."""
+        return self.path / (f"history-{self.ranks[index].pid}.bin" if index else "history.bin")
+
+    def index_of(self, rank: int) -> int | None:
+        """The place of a rank in `ranks`; None where it has not come, or runs elsewhere."""
+        return next((i for i, each in enumerate(self.ranks) if each.rank == rank), None)
 
     @property
     def scribe_ring(self) -> Path:
@@ -92,6 +132,9 @@ def create_run(
     world_size: int = 1,
     rank: int = 0,
     report: str | None = None,
+    job: str = "",
+    ranks_here: int = 0,
+    leads: bool = True,
     environ: Mapping[str, str] = os.environ,
 ) -> RunInfo:
     """Make the folder of a new run for the calling process and write its `run.json`.
@@ -101,7 +144,6 @@ def create_run(
     """
     run_id = secrets.token_hex(4)
     folder = _new_folder(run_id, environ)
-    pid = os.getpid()
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     info = RunInfo(
         id=run_id,
@@ -112,22 +154,31 @@ def create_run(
         argv=argv,
         cwd=_cwd(),
         started_at_s=time.time(),
-        ranks=[RankInfo(rank, pid, start_ticks(pid) or 0, f"{pid}.ring")],
+        ranks=[this_process(rank, leads=leads)],
         world_size=world_size,
         versions=versions or {},
         report=report,
         environ={} if visible is None else {"CUDA_VISIBLE_DEVICES": visible},
         parent_pid=os.getppid(),
+        job=job,
+        ranks_here=ranks_here,
     )
     save(info)
     return info
+
+
+def this_process(rank: int, *, leads: bool) -> RankInfo:
+    """The calling process as a rank."""
+    pid = os.getpid()
+    ticks = start_ticks(pid) or 0
+    return RankInfo(rank, pid, ticks, f"{pid}.ring", host=socket.gethostname(), leads=leads)
 
 
 def save(info: RunInfo) -> None:
     """Write `run.json` in the folder, and its mirror where the state folder allows it."""
     payload = msgspec.json.encode(info)
     try:
-        _replace(info.path / "run.json", payload)
+        private.replace(info.path / "run.json", payload)
     except OSError as error:
         raise NoRoom(f"cannot write in {info.folder}: {error.strerror}") from error
     mirror_to_state(info)
@@ -138,7 +189,7 @@ def mirror_to_state(info: RunInfo) -> None:
     mirror = _mirror_folder()
     with contextlib.suppress(OSError):
         mirror.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _replace(mirror / f"{info.host}-{info.id}.json", msgspec.json.encode(info))
+        private.replace(mirror / f"{info.host}-{info.id}.json", msgspec.json.encode(info))
 
 
 def record_exit(info: RunInfo, how: ExitInfo, last_step: int | None) -> RunInfo:
@@ -163,7 +214,7 @@ def load(folder: Path) -> RunInfo:
         owner = folder.stat().st_uid
         if owner != os.getuid():
             raise Refused(f"{folder} belongs to user {owner}; only that user may look at it")
-        payload = file.read_bytes()
+        payload = private.read_small(file, MAX_RUN_BYTES)
     except FileNotFoundError as error:
         raise NoSuchRun(f"no run in {folder}") from error
     except PermissionError as error:
@@ -179,7 +230,7 @@ def list_runs(environ: Mapping[str, str] = os.environ) -> list[RunInfo]:
     host = socket.gethostname()
     for file in _files(_mirror_folder(), f"{host}-*.json"):
         with contextlib.suppress(OSError, NoSuchRun, IncompatibleVersion):
-            info = _parse(file.read_bytes(), file)
+            info = _parse(private.read_small(file, MAX_RUN_BYTES), file)
             found[info.id] = info
     for root in paths.run_roots(environ):
         for file in _files(root, "*/run.json"):
@@ -204,7 +255,7 @@ def find_run(token: str | None, environ: Mapping[str, str] = os.environ) -> RunI
         if not runs:
             raise NoSuchRun("no run on this host; start one with `tuimon run SCRIPT`")
         return max(runs, key=lambda run: (is_alive(run), run.started_at_s))
-    exact = [run for run in runs if token in (run.id, run.name, str(run.ranks[0].pid))]
+    exact = [run for run in runs if token in (run.id, run.name) or _has_pid(run, token)]
     if exact:
         return max(exact, key=lambda run: (is_alive(run), run.started_at_s))
     begun = [run for run in runs if run.id.startswith(token)]
@@ -217,6 +268,10 @@ def find_run(token: str | None, environ: Mapping[str, str] = os.environ) -> RunI
     raise NoSuchRun(f"no run {token[:80]!r} on this host; `tuimon ls` lists the runs")
 
 
+def _has_pid(run: RunInfo, token: str) -> bool:
+    return any(token == str(process.pid) for process in run.processes)
+
+
 def rank_is_alive(rank: RankInfo) -> bool:
     """Whether the very process still exists: same pid and same start time, and not a zombie."""
     return start_ticks(rank.pid) == rank.start_ticks
@@ -224,7 +279,7 @@ def rank_is_alive(rank: RankInfo) -> bool:
 
 def is_alive(info: RunInfo) -> bool:
     """Whether any process of the run still exists on this host."""
-    return info.host == socket.gethostname() and any(rank_is_alive(rank) for rank in info.ranks)
+    return info.host == socket.gethostname() and any(map(rank_is_alive, info.processes))
 
 
 def sweep(now_s: float, environ: Mapping[str, str] = os.environ) -> list[str]:
@@ -235,7 +290,7 @@ def sweep(now_s: float, environ: Mapping[str, str] = os.environ) -> list[str]:
     for rank, info in enumerate(dead):
         if rank < KEEP_DEAD_RUNS and now_s - info.started_at_s < KEEP_DEAD_S:
             continue
-        if info.path.name == info.id and info.uid == os.getuid():
+        if _is_a_folder_of(info):
             shutil.rmtree(info.path, ignore_errors=True)
         (_mirror_folder() / f"{info.host}-{info.id}.json").unlink(missing_ok=True)
         swept.append(info.id)
@@ -284,24 +339,21 @@ def _parse(payload: bytes, file: Path) -> RunInfo:
     return info
 
 
-def _replace(file: Path, payload: bytes) -> None:
-    temporary = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "wb") as target:
-            target.write(payload)
-        os.replace(temporary, file)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
-
-
 def _files(folder: Path, pattern: str) -> list[Path]:
     try:
         return sorted(folder.glob(pattern))
     except OSError:
         return []
+
+
+def _is_a_folder_of(info: RunInfo) -> bool:
+    """Whether the folder that a run names says so itself: what a mirror says is not enough."""
+    if info.path.name != info.id or info.uid != os.getuid():
+        return False
+    try:
+        return load(info.path).id == info.id
+    except TuimonError:
+        return False
 
 
 def _mirror_folder() -> Path:

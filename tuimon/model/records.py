@@ -19,6 +19,7 @@ from tuimon.model.findings import FindingRecord
 from tuimon.model.graphs import GraphSeen
 from tuimon.model.inspection import InspectReply
 from tuimon.model.loop import LoopCalls, NormLayers, RankState, Reach, StateLoaded, Warned
+from tuimon.model.ranks import RankRows
 from tuimon.model.samples import (
     Activations,
     Governor,
@@ -390,6 +391,7 @@ AnyRecord = (
     | StateLoaded
     | Warned
     | RankState
+    | RankRows
     | FindingRecord
     | TrialRecord
     | Breakpoints

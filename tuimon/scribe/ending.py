@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from tuimon.diagnose.engine import Engine
 from tuimon.diagnose.report import RunFacts, build_report, write_report
-from tuimon.feed.chronicle import Chronicle
-from tuimon.feed.registry import ExitInfo, RunInfo
-from tuimon.model.records import CommandState, Goodbye
+from tuimon.feed import private
+from tuimon.feed.registry import ExitInfo
+from tuimon.model.records import CommandState
 from tuimon.model.text import plain
 from tuimon.scribe import offspring
+from tuimon.scribe.crew import Crew
+from tuimon.scribe.follower import newest
 
 REPORT = "report.json"
 DONE = "report.done"  # empty: written; else one line that says what went wrong
 _OPEN_STATES = ("accepted",)
-
-
-def how_it_ended(goodbye: Goodbye | None, last_step: int | None) -> ExitInfo:
-    """By its last word; a training that ended without one was killed or crashed."""
-    if goodbye is not None:
-        return ExitInfo(goodbye.kind, goodbye.code, plain(goodbye.detail))
-    where = "before its first step" if last_step is None else f"after step {last_step:,}"
-    detail = f"ended without a last word {where}: killed (kill -9, out of memory) or crashed"
-    return ExitInfo("killed", None, detail)
-
-
-def newest(*steps: int | None) -> int | None:
-    """The largest of the steps that are known."""
-    return max((step for step in steps if step is not None), default=None)
 
 
 def expired(commands: Sequence[CommandState]) -> list[CommandState]:
@@ -51,61 +38,97 @@ class Ending:
     """Everything the report is made of.
 
     Attributes:
-        step_hint: newest step by the ring's header, whose record may be missing.
-        lost: records that did not arrive, by reason.
         user_umask: decides the mode of a report outside the run folder.
     """
 
-    info: RunInfo
+    crew: Crew
     exit: ExitInfo
-    engine: Engine
-    chronicle: Chronicle
-    step_hint: int | None
-    lost: dict[str, int]
     user_umask: int
 
     @property
     def last_step(self) -> int | None:
         """Newest step of the primary optimizer that anything speaks of."""
-        return newest(self.chronicle.last_step, self.step_hint)
+        return newest(*(each.step_reached for each in self.crew.ranks))
 
     def write(self) -> list[str]:
         """Write the report everywhere it belongs; what could not be written, a sentence each."""
-        last_step = self.last_step
+        crew, info, last_step = self.crew, self.crew.info, self.last_step
+        chronicle = crew.lead.chronicle
         run = RunFacts(
-            id=self.info.id,
-            name=self.info.name,
-            argv=self.info.argv,
+            id=info.id,
+            name=info.name,
+            argv=info.argv,
             steps=0 if last_step is None else last_step + 1,
-            ranks=max(1, self.info.world_size),
+            ranks=max(1, info.world_size),
             exit_kind=self.exit.kind,
             exit_code=self.exit.code,
             exit_detail=self.exit.detail,
-            overhead_frac=self.chronicle.overhead_frac,
-            lost=self.lost,
-            commands=self.chronicle.commands,
+            overhead_frac=chronicle.overhead_frac,
+            lost=self._lost(),
+            commands=chronicle.commands,
         )
-        document = build_report(run, self.engine)
-        if last_step is None:
-            offspring.join(document, self.info)
-        targets = [(self.info.path / REPORT, 0o600)]
-        # Every rank has a run and a scribe of its own; the report that was asked for is rank 0's.
-        if self.info.report and self.info.ranks[0].rank == 0:
-            wanted = Path(self.info.cwd or "/") / self.info.report
+        document = build_report(run, crew.joined())
+        if not crew.is_one:
+            document["run"]["by_rank"] = by_rank(crew)
+        if last_step is None or info.launcher is not None:
+            offspring.join(document, info)
+        targets = [(info.path / REPORT, 0o600)]
+        # Each host has a run and a scribe; the report that was asked for is that of rank 0.
+        if info.report and (info.launcher is not None or info.index_of(0) is not None):
+            wanted = Path(info.cwd or "/") / info.report
             targets.append((wanted, 0o666 & ~self.user_umask))
         problems = []
         for target, mode in targets:
-            try:
-                write_report(target, document, mode)
-            except OSError as error:
-                why = error.strerror or type(error).__name__
-                problems.append(plain(f"the report cannot be written to {target}: {why}"))
+            problem = write_to(target, document, mode, own=target.parent == info.path)
+            problems += [problem] if problem else []
         return problems
+
+    def _lost(self) -> dict[str, int]:
+        total: dict[str, int] = {}
+        for each in self.crew.ranks:
+            for reason, count in each.chronicle.lost(each.intake.lost).items():
+                total[reason] = total.get(reason, 0) + count
+        return total
+
+
+def by_rank(crew: Crew) -> list[dict[str, Any]]:
+    """What the report says of each rank of this host."""
+    rows = crew.rows(0.0)
+    ends = {each.me.rank: each.exit for each in crew.ranks}
+    return [
+        {
+            "rank": row.rank,
+            "pid": row.pid,
+            "steps": 0 if row.step is None else row.step + 1,
+            "exit": {
+                "kind": ends[row.rank].kind,
+                "code": ends[row.rank].code,
+                "detail": ends[row.rank].detail,
+            },
+            "first_bad": row.rank == rows.first_bad,
+            "straggles": row.rank in crew.stragglers,
+            "differs": list(row.differs),
+            "step_s": row.step_s,
+            "own_s": row.own_s,
+        }
+        for row in rows.rows
+    ]
+
+
+def write_to(target: Path, document: dict[str, Any], mode: int, *, own: bool) -> str:
+    """Write the report, in a folder of our `own` or where a person wants it; what went wrong."""
+    if not own and (problem := private.link_problem(target)):
+        return plain(f"the report is not written to {target}: {problem}")
+    try:
+        write_report(target, document, mode, follows=not own)
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        return plain(f"the report cannot be written to {target}: {why}")
+    return ""
 
 
 def tell_done(folder: Path, problems: Sequence[str]) -> None:
     """Leave `report.done`, whole from its first moment; a folder that is gone is no error."""
-    draft = folder / f".{DONE}.{os.getpid()}"
     with contextlib.suppress(OSError):
-        draft.write_text("".join(f"{problem}\n" for problem in problems[:1]))
-        os.replace(draft, folder / DONE)
+        text = "".join(f"{problem}\n" for problem in problems[:1])
+        private.replace(folder / DONE, text.encode("utf-8", "replace"))

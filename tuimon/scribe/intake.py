@@ -39,6 +39,11 @@ class Intake:
         return self._reader.status().step if self._reader else None
 
     @property
+    def state(self) -> int | None:
+        """The state word of the ring's header; None while there is no ring."""
+        return self._reader.status().state if self._reader else None
+
+    @property
     def lost(self) -> dict[str, int]:
         """Records that were written and not understood, by reason."""
         lost = dict(self._reader.lost) if self._reader else {}

@@ -22,11 +22,12 @@ MAX_CHILDREN = 64
 
 def children_of(info: RunInfo) -> list[RunInfo]:
     """The runs of processes that the trainer of `info` spawned."""
-    pid = info.ranks[0].pid
+    pid = info.main_pid
     return [
         each
         for each in registry.list_runs()
         if each.parent_pid == pid
+        and each.id != info.id
         and each.host == info.host
         and each.started_at_s >= info.started_at_s
     ][:MAX_CHILDREN]
@@ -35,30 +36,26 @@ def children_of(info: RunInfo) -> list[RunInfo]:
 def join(
     document: dict[str, Any], info: RunInfo, *, rest: Callable[[float], None] = time.sleep
 ) -> None:
-    """Add what the children's reports say to the report of a process that made no step.
+    """Add what reports of spawned processes say to that of a process that made no step itself.
 
     Args:
         document: the report; changed in place.
         info: of its run.
         rest: waits so many seconds.
     """
-    if document["run"]["steps"]:
-        return
     reports = [
-        (each.ranks[0].rank, report)
-        for each in children_of(info)
-        if (report := _report(each.path, rest)) is not None
+        report for each in children_of(info) if (report := _report(each.path, rest)) is not None
     ]
-    for rank, report in reports:
-        for finding in report["findings"]:
-            finding["where"]["rank"] = rank
+    if not reports:
+        return
+    for report in reports:
         for name in ("symptoms", "findings", "autopsies", "trials"):
             document[name] += report[name]
         run = report["run"]
         document["run"]["ranks"] = max(document["run"]["ranks"], run["ranks"])
         document["run"]["steps"] = max(document["run"]["steps"], run["steps"])
     document["findings"].sort(key=_weight, reverse=True)
-    outcomes = [document["outcome"], *(report["outcome"] for _, report in reports)]
+    outcomes = [document["outcome"], *(report["outcome"] for report in reports)]
     document["outcome"] = min(outcomes, key=OUTCOMES.index)
 
 

@@ -1,4 +1,4 @@
-"""The scribe's loop: drain the trainer's ring, keep history, diagnose, read devices, and end."""
+"""The scribe's loop: drain the rings of a run, keep history, diagnose, read devices, and end."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from tuimon.diagnose.engine import Engine
 from tuimon.diagnose.findings import Finding, record_of
+from tuimon.diagnose.joined import Joined
 from tuimon.errors import EXIT_NO_RUN, EXIT_OK, NoRoom, TuimonError
-from tuimon.feed import ledger, registry
-from tuimon.feed.chronicle import Chronicle
+from tuimon.feed import jobs, ledger, registry
 from tuimon.feed.history import write_history
 from tuimon.feed.registry import RunInfo
 from tuimon.hw.nvidia import NvidiaReader
 from tuimon.hw.sampler import Sampler
-from tuimon.model.records import AnyRecord, CommandState, Event, Goodbye, Hello, RingLost
+from tuimon.model.records import AnyRecord, CommandState, Event, Hello, RingLost, Symptom
 from tuimon.model.text import plain
-from tuimon.scribe.ending import Ending, expired, how_it_ended, newest, tell_done
-from tuimon.scribe.intake import READ_RECORDS, Intake
+from tuimon.scribe.crew import Crew
+from tuimon.scribe.ending import Ending, expired, tell_done
+from tuimon.scribe.follower import Follower
 from tuimon.scribe.outlet import Outlet
-from tuimon.scribe.trainer import Trainer
 
 BUSY_WAIT_S = 0.05  # between two looks at a ring that moves: 20 a second
 IDLE_WAIT_S = 0.4  # a ring that rests is looked at less and less often
@@ -74,25 +73,18 @@ class Scribe:
         clock: Callable[[], float] = time.monotonic,
         unix_time: Callable[[], float] = time.time,
     ) -> None:
-        self._info = info
         self._user_umask = user_umask
         self._clock = clock
         self._unix_time = unix_time
-        rank = info.ranks[0]
-        self._trainer = Trainer(rank.pid, rank.start_ticks)
-        self._intake = Intake(info.ring())
+        self._crew = Crew(info, clock)
         self._outlet = Outlet(info.scribe_ring, os.getpid())
-        self._engine = Engine(rank.rank)
-        self._chronicle = Chronicle(info.id)
         self._ledger = ledger.LedgerFiles(info)
-        devices = NvidiaReader(info.environ.get("CUDA_VISIBLE_DEVICES"))
-        self._sampler = Sampler(trainer_pid=rank.pid, scribe_pid=os.getpid(), devices=devices)
-        self._goodbye: Goodbye | None = None
-        self._told: list[Finding] = []
+        self._devices = NvidiaReader(info.environ.get("CUDA_VISIBLE_DEVICES"))
+        self._sampler = self._new_sampler()
+        self._told: Joined | None = None
+        self._told_kinds: set[tuple[str, int | None]] = set()
         self._findings: dict[str, Finding] = {}
         self._said: set[str] = set()
-        self._lost_said: dict[str, int] = {}
-        self._written_records = -1
         now_s = clock()
         self._next_system_s = now_s
         self._next_history_s = now_s + HISTORY_EVERY_S / 4
@@ -105,58 +97,83 @@ class Scribe:
         """Serve until the run has ended and its end is written."""
         while self.turn():
             if not self._is_behind:
-                self._trainer.wait(self.wait_s)
+                self._crew.wait(self.wait_s)
 
     def turn(self) -> bool:
         """Do what there is to do now; False when the run has ended and its end is written."""
-        # Asked before the ring is read, so that what was written before the end is read after it.
-        is_gone = self._trainer.is_gone
-        records = self._intake.read()
-        self._take(records)
-        if self._goodbye is not None or (is_gone and not records):
+        if self._crew.refresh():
+            self._sampler = self._new_sampler()
+        count = sum(self._follow(each) for each in self._crew.everybody)
+        if self._crew.has_ended():
             self._end()
             return False
         self._keep_up(self._clock())
         if self._nobody_cares():
             self._close()
             return False
-        self._is_behind = len(records) >= READ_RECORDS
-        self.wait_s = BUSY_WAIT_S if records else min(IDLE_WAIT_S, self.wait_s * 1.5)
+        self._is_behind = any(each.is_behind for each in self._crew.everybody)
+        self.wait_s = BUSY_WAIT_S if count else min(IDLE_WAIT_S, self.wait_s * 1.5)
         return True
 
-    def _take(self, records: list[AnyRecord]) -> None:
+    def _new_sampler(self) -> Sampler:
+        pid = self._crew.lead.me.pid
+        return Sampler(trainer_pid=pid, scribe_pid=os.getpid(), devices=self._devices)
+
+    def _follow(self, follower: Follower) -> int:
+        """Take in what one process has written since; how many records that was."""
+        was_over, count = follower.is_over, 0
+        for records in follower.read(self._unix_time()):
+            self._take(follower, records)
+            count += len(records)
+        if follower.is_over and not was_over and not self._crew.is_one:
+            self._on_end_of(follower)
+        return count
+
+    def _take(self, follower: Follower, records: list[AnyRecord]) -> None:
         for record in records:
-            self._chronicle.add(record)
-            self._diagnose(record)
-            if isinstance(record, Goodbye):
-                self._goodbye = record
-            elif isinstance(record, Hello) and self._outlet.problem:
+            follower.chronicle.add(record)
+            self._crew.see(follower, record)
+            self._diagnose(follower, record)
+            if isinstance(record, Hello) and self._outlet.problem:
                 self._once("scribe-ring", f"no readings for viewers: {self._outlet.problem}")
             elif isinstance(record, CommandState):
                 self._ledger.add(record)
+        self._tell_findings()
         self._keep_ledger()
-        self._tell_lost()
+        self._tell_lost(follower)
 
-    def _diagnose(self, record: AnyRecord) -> None:
+    def _diagnose(self, follower: Follower, record: AnyRecord) -> None:
+        engine, is_lead = follower.engine, follower is self._crew.lead
         try:
-            found: list[AnyRecord] = [*self._engine.see(record), *self._engine.remarks(record)]
+            found: list[AnyRecord] = [*engine.see(record)]
+            remarks = engine.remarks(record)
         except Exception:
             # History and report are worth more than one detector.
             _log(traceback.format_exc())
             self._once("diagnosis", "a detector failed; see scribe.log")
             return
-        if (verdict := self._engine.amp.changed()) is not None:
-            found.append(verdict)
+        verdict = engine.amp.changed()
+        if is_lead:  # what all ranks have in common is told once
+            found += [*remarks, *([verdict] if verdict is not None else [])]
         for each in found:
-            self._publish(each)
-        self._tell_findings()
+            self._tell(each)
+
+    def _tell(self, record: AnyRecord) -> None:
+        """Publish; of a symptom that several ranks show at a step, the first."""
+        if isinstance(record, Symptom) and not self._crew.is_one:
+            shown = record.kind, record.step
+            if shown in self._told_kinds:
+                return
+            self._told_kinds.add(shown)
+        self._publish(record)
 
     def _tell_findings(self) -> None:
         """Publish what the rules have concluded since the last time; readers merge by id."""
-        if self._engine.findings is self._told:
+        joined = self._crew.joined()
+        if joined is self._told:
             return
-        self._told = self._engine.findings
-        for finding in self._told:
+        self._told = joined
+        for finding in joined.findings:
             if self._findings.get(finding.id) != finding:
                 self._findings[finding.id] = finding
                 self._publish(record_of(finding, int(self._unix_time() * 1e9)))
@@ -166,6 +183,7 @@ class Scribe:
         if now_s >= self._next_system_s:
             self._next_system_s = now_s + SYSTEM_EVERY_S
             self._publish(self._sampler.read(self._unix_time()))
+            self._compare_ranks()
         if now_s >= self._next_folder_s:
             self._next_folder_s = now_s + FOLDER_EVERY_S
             self._look_after_folder()
@@ -174,71 +192,74 @@ class Scribe:
             cost_s = self._clock() - now_s
             self._next_history_s = now_s + max(HISTORY_EVERY_S, cost_s / HISTORY_COST_FRAC)
 
+    def _compare_ranks(self) -> None:
+        if self._crew.is_one:
+            return
+        if (slow := self._crew.straggler()) is not None:
+            self._event("warning", "straggler", f"rank {slow.rank}: {slow.words}")
+        self._publish(self._crew.rows(self._unix_time()))
+
+    def _on_end_of(self, follower: Follower) -> None:
+        """A process of several has left."""
+        if follower is not self._crew.launcher and follower.goodbye is None:
+            self._event("critical", "killed", self._crew.words_of(follower))
+        self._compare_ranks()
+
     def _end(self) -> None:
-        while records := self._intake.read_to_end():
-            self._take(records)
         self._look_after_folder()
         if self._nobody_cares():
             self._close()
             return
-        for symptom in self._engine.close():
-            self._publish(symptom)
+        for each in self._crew.everybody:
+            for symptom in each.engine.close():
+                self._tell(symptom)
         self._tell_findings()
-        for remark in self._engine.last_remarks():
+        for remark in self._crew.lead.engine.last_remarks():
             self._publish(remark)
-        for state in expired(self._chronicle.commands):
+        for state in expired(self._crew.lead.chronicle.commands):
             self._publish(state)
             self._ledger.add(state)
         self._keep_ledger()
-        step_hint = self._intake.step_hint
-        how = how_it_ended(self._goodbye, newest(self._chronicle.last_step, step_hint))
-        if self._goodbye is None:
+        how = self._crew.exit()
+        if how.kind == "killed" and self._crew.is_one:
             self._event("critical", "killed", f"the training {how.detail}")
-        ending = Ending(
-            info=self._info,
-            exit=how,
-            engine=self._engine,
-            chronicle=self._chronicle,
-            step_hint=step_hint,
-            lost=self._lost(),
-            user_umask=self._user_umask,
-        )
+        if not self._crew.is_one:
+            self._publish(self._crew.rows(self._unix_time()))
+        ending = Ending(crew=self._crew, exit=how, user_umask=self._user_umask)
         problems = ending.write()
         for problem in problems:
             self._event("warning", "report", problem)
         self._write_history()
-        self._info = registry.record_exit(self._info, how, ending.last_step)
-        tell_done(self._info.path, problems)
+        of_pids = {each.me.pid: (each.exit, each.step_reached) for each in self._crew.everybody}
+        info = jobs.record_exits(self._crew.info, how, ending.last_step, of_pids)
+        tell_done(info.path, problems)
         self._close()
 
     def _nobody_cares(self) -> bool:
         """The folder is gone, and no report was asked for elsewhere."""
-        return self._folder_is_gone and not self._info.report
+        return self._folder_is_gone and not self._crew.info.report
 
     def _close(self) -> None:
-        self._intake.close()
+        self._crew.close()
         self._ledger.close()
         self._outlet.close()
-        self._trainer.close()
 
-    def _tell_lost(self) -> None:
-        lost = self._intake.lost
+    def _tell_lost(self, follower: Follower) -> None:
+        lost = follower.intake.lost
         for reason, count in lost.items():
-            more = count - self._lost_said.get(reason, 0)
+            more = count - follower.lost_said.get(reason, 0)
             if more > 0:
                 # Not kept in the history, which has the count of the reader itself.
                 self._outlet.publish(RingLost(more, f"scribe: {reason}"))
-        self._lost_said = lost
-
-    def _lost(self) -> dict[str, int]:
-        return self._chronicle.lost(self._intake.lost)
+        follower.lost_said = lost
 
     def _publish(self, record: AnyRecord) -> None:
         self._outlet.publish(record)
-        self._chronicle.add(record)
+        for each in self._crew.everybody:
+            each.chronicle.add(record)
 
     def _event(self, severity: str, kind: str, text: str) -> None:
-        step = self._chronicle.last_step
+        step = self._crew.lead.chronicle.last_step
         self._publish(Event(step, self._unix_time(), severity, kind, plain(text)))
         _log(text)
 
@@ -254,29 +275,36 @@ class Scribe:
             self._once("ledger", self._ledger.problem)
 
     def _write_history(self) -> None:
-        if self._chronicle.records == self._written_records or self._folder_is_gone:
+        if self._folder_is_gone:
             return
-        history = self._chronicle.snapshot(
-            up_to_sequence=self._intake.last_sequence,
+        for index, each in enumerate(self._crew.ranks):
+            self._write_history_of(each, self._crew.info.history(index))
+
+    def _write_history_of(self, follower: Follower, file: Path) -> None:
+        written = follower.chronicle.records, file
+        if written == follower.written:
+            return
+        history = follower.chronicle.snapshot(
+            up_to_sequence=follower.intake.last_sequence,
             scribe_sequence=self._outlet.sequence,
             written_at_s=self._unix_time(),
-            lost=self._intake.lost,
+            lost=follower.intake.lost,
         )
         try:
-            write_history(self._info.path / "history.bin", history)
-            self._written_records = self._chronicle.records
+            write_history(file, history)
+            follower.written = written
         except OSError as error:
             self._once("history", f"the history cannot be written: {error.strerror}")
 
     def _look_after_folder(self) -> None:
         """Put `run.json` back when somebody cleaned up; note when the whole folder is gone."""
-        path = self._info.path
-        if not path.is_dir():
+        info = self._crew.info
+        if not info.path.is_dir():
             self._folder_is_gone = True
             return
-        if not (path / "run.json").exists():
+        if not (info.path / "run.json").exists():
             with contextlib.suppress(NoRoom):
-                registry.save(self._info)
+                registry.save(info)
                 self._event("info", "republished", "run.json had vanished and was written again")
 
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import time
+from collections.abc import Iterable
 
 from tuimon.feed.process import start_ticks
 
@@ -34,14 +35,10 @@ class Trainer:
             self._gone = bool(self._poll.poll(0)) if self._poll else not self._is_the_same()
         return self._gone
 
-    def wait(self, limit_s: float) -> None:
-        """Sleep at most `limit_s`, less when the training ends."""
-        if self._gone:
-            return
-        if self._poll is None:
-            time.sleep(limit_s)
-        else:
-            self._poll.poll(limit_s * 1000)
+    @property
+    def descriptor(self) -> int | None:
+        """Readable once the process has ended; None where the system has no such thing."""
+        return self._descriptor
 
     def close(self) -> None:
         """Close the descriptor. Safe to call twice."""
@@ -51,3 +48,16 @@ class Trainer:
 
     def _is_the_same(self) -> bool:
         return start_ticks(self._pid) == self._ticks
+
+
+def wait(trainers: Iterable[Trainer], limit_s: float) -> None:
+    """Sleep at most `limit_s`, less when one of these processes ends."""
+    living = [each for each in trainers if not each.is_gone]
+    descriptors = [each.descriptor for each in living if each.descriptor is not None]
+    if len(descriptors) < len(living) or not living:
+        time.sleep(limit_s)
+        return
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    poll.poll(limit_s * 1000)

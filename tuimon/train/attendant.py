@@ -10,7 +10,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tuimon.feed.registry import RunInfo
+from tuimon.errors import TuimonError
+from tuimon.feed import private, registry
+from tuimon.feed.registry import RankInfo, RunInfo
+from tuimon.feed.ring import RingReader
+from tuimon.model.records import ENDED
 
 START_LIMIT_S = 20.0  # a cold import on a busy shared file system
 
@@ -38,7 +42,7 @@ def start_scribe(info: RunInfo, environ: Mapping[str, str] = os.environ) -> str:
     child_environ.pop("PYTHONSTARTUP", None)
     log = info.path / "scribe.log"
     try:
-        fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        fd = private.open_own(log, os.O_WRONLY | os.O_APPEND)
         try:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "tuimon.scribe", info.folder],
@@ -77,3 +81,31 @@ def scribe_has_left(folder: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def leaves_last(folder: Path) -> bool:
+    """Whether this is the process that leaves its run last on this host: exactly one is told so.
+
+    Each says its goodbye before it asks, so that the last one finds nobody at work.
+    """
+    try:
+        info = registry.load(folder)
+    except TuimonError:
+        return True
+    others = [each for each in info.processes if each.pid != os.getpid()]
+    if any(registry.rank_is_alive(each) and not _has_left(folder, each) for each in others):
+        return False
+    if others:
+        with contextlib.suppress(OSError):
+            os.close(os.open(folder / "left", os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            return True
+    return not others
+
+
+def _has_left(folder: Path, process: RankInfo) -> bool:
+    """Whether a process has said goodbye; some of its `atexit` functions may still run."""
+    try:
+        with contextlib.closing(RingReader(folder / process.ring)) as reader:
+            return reader.status().state == ENDED
+    except TuimonError:
+        return False

@@ -1,4 +1,4 @@
-"""Spawned children of a watched process: the one that trains becomes a run of its own.
+"""Spawned children of a watched process: who trains is a rank of its run, or a run of its own.
 
 The parent adds one entry to what `multiprocessing` sends a child to prepare it; unpickling that
 entry begins the watch there. Nothing is imported, opened or published in the child until it makes
@@ -35,11 +35,11 @@ _LAST = -100  # priority among multiprocessing's finalizers: after those of queu
 class _Bequest:
     """Unpickles by running the bootstrap; what it becomes in the child is of no use to anybody."""
 
-    def __init__(self, parent: str) -> None:
-        self._parent = parent
+    def __init__(self, parent: str, run: str) -> None:
+        self._words = {"parent": parent, "run": run}
 
     def __reduce__(self) -> Any:
-        return runpy.run_path, (str(BOOTSTRAP), {"parent": self._parent})
+        return runpy.run_path, (str(BOOTSTRAP), self._words)
 
 
 class Heirs:
@@ -47,10 +47,12 @@ class Heirs:
 
     Attributes:
         count: how many children were prepared.
+        run: folder of the run that they may be ranks of; "" while there is none.
     """
 
-    def __init__(self, parent: str) -> None:
+    def __init__(self, parent: str, run: str = "") -> None:
         self.count = 0
+        self.run = run
         self._parent = parent
         self._pid = os.getpid()
 
@@ -68,15 +70,15 @@ class Heirs:
             data = original(name)
             if os.getpid() == self._pid:
                 self.count += 1
-                data[_ENTRY] = _Bequest(self._parent)
+                data[_ENTRY] = _Bequest(self._parent, self.run)
             return data
 
         spawn.get_preparation_data = prepared
 
 
-def begin(parent: str) -> None:
+def begin(parent: str, run: str) -> None:
     """In a child that is being prepared: look out for a training."""
-    Child(parent).start()
+    Child(parent, run).start()
 
 
 class Child:
@@ -85,15 +87,16 @@ class Child:
     Failures cost the view of this process and one line on stderr.
     """
 
-    def __init__(self, parent: str) -> None:
+    def __init__(self, parent: str, run: str) -> None:
         self._parent = parent
+        self._run = run
         self._pid = os.getpid()
         self._session: Session | None = None
         self._has_begun = False
 
     def start(self) -> None:
         """Wait for torch, and let this process's own children do the same."""
-        Heirs(self._parent).arm()
+        Heirs(self._parent, self._run).arm()
         Arrival("torch", lambda: self._unfailing(self._torch_arrived)).watch()
 
     def _torch_arrived(self) -> None:
@@ -129,7 +132,7 @@ class Child:
         self._leave()
         from tuimon.train.session import start_session
 
-        self._session = start_session(name=self._name(), argv=list(sys.argv))
+        self._session = start_session(name=self._name(), argv=list(sys.argv), launcher=self._run)
         if not self._session.watched:
             return
         from tuimon.train.monitor import arm
@@ -147,11 +150,10 @@ class Child:
         """A rank has the name of the run it is a part of, any other child its own as well."""
         from multiprocessing.process import current_process
 
-        from tuimon.train.session import launched_rank
+        from tuimon.train.place import find_place
 
-        if launched_rank()[1] > 1:
+        if find_place().world_size > 1:
             return self._parent
-
         return f"{self._parent}/{current_process().name}"
 
     def _found(self, models: list[Module], optimizers: list[Optimizer]) -> None:

@@ -62,7 +62,7 @@ def look_at_crash(error: BaseException, observer: Observer) -> Crash:
     return Crash(
         step=observer.roster.next_step(),
         time_ns=time.time_ns(),
-        rank=observer.session.info.ranks[0].rank if observer.session.info else 0,
+        rank=observer.session.rank,
         kind=type(error).__name__,
         message=_short(message),
         cause="" if origin is error else _short(f"{type(origin).__name__}: {origin}"),

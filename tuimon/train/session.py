@@ -21,10 +21,10 @@ from pathlib import Path
 
 import tuimon
 from tuimon.errors import TuimonError
-from tuimon.feed import paths, registry
+from tuimon.feed import jobs, paths
 from tuimon.feed.channel import ControlServer
 from tuimon.feed.codec import encode
-from tuimon.feed.registry import RunInfo
+from tuimon.feed.registry import RankInfo, RunInfo
 from tuimon.feed.ring import RingWriter
 from tuimon.model.autopsy import Autopsy
 from tuimon.model.commands import Request
@@ -45,6 +45,7 @@ from tuimon.model.records import (
 from tuimon.model.text import plain
 from tuimon.train.attendant import start_scribe, wants_scribe
 from tuimon.train.boundary import Stop, say
+from tuimon.train.place import find_place
 
 REPEAT_S = 5.0  # how often records that a late reader needs are published again
 CAPABILITIES = ["pause", "step", "clip", "dump", "stop", "hold", "skip", "autopsy"]
@@ -57,10 +58,20 @@ class Session:
     """What a process publishes. Without a run (`info` is None) every method does nothing.
 
     `_kept` is written by the training thread only; the ring has a lock of its own.
+
+    Attributes:
+        info: the run as it was when this process came; other ranks may join later.
+        me: this process among the ranks.
     """
 
-    def __init__(self, info: RunInfo | None = None, ring: RingWriter | None = None) -> None:
+    def __init__(
+        self,
+        info: RunInfo | None = None,
+        ring: RingWriter | None = None,
+        me: RankInfo | None = None,
+    ) -> None:
         self.info = info
+        self.me = me
         self.finished = False
         self.step: int | None = None
         self.first_autopsy: Autopsy | None = None
@@ -76,6 +87,11 @@ class Session:
         self._publish_failed = False
         self._at_finish: list[Callable[[], None]] = []
         self.look_at_crash: Callable[[BaseException], Record] | None = None
+
+    @property
+    def rank(self) -> int:
+        """Of this process; 0 where it is alone."""
+        return self.me.rank if self.me is not None else 0
 
     @property
     def watched(self) -> bool:
@@ -243,12 +259,14 @@ def start_session(
     name: str | None = None,
     argv: list[str] | None = None,
     report: str | None = None,
+    launcher: str = "",
     environ: Mapping[str, str] = os.environ,
 ) -> Session:
-    """Make the run of this process and start its scribe; never raises.
+    """Join the run of this process's job, or make one and start its scribe; never raises.
 
     Returns the session there is, if there is a live one. When no folder can hold a run, one line
-    on stderr says so and the session is unwatched.
+    on stderr says so and the session is unwatched. `launcher` is the folder of the run of the
+    watched process that spawned this one.
     """
     global _current
     with _start_lock:
@@ -260,58 +278,56 @@ def start_session(
         if forked or is_disabled(environ):
             session = Session()
         else:
-            session = _new_session(name, argv, report, environ)
+            words = list(sys.argv if argv is None else argv)
+            place = find_place(environ, words, launcher)
+            session = _new_session(name, words, report, place, environ)
         _current = session
         return session
 
 
 def _new_session(
     name: str | None,
-    argv: list[str] | None,
+    argv: list[str],
     report: str | None,
+    place: jobs.Place,
     environ: Mapping[str, str],
 ) -> Session:
-    argv = list(sys.argv if argv is None else argv)
-    rank, world_size = launched_rank(environ)
     try:
-        info = registry.create_run(
+        info, me, is_new = jobs.enter(
+            place,
             name=name or Path(argv[0] if argv else "").name or "python",
             argv=argv,
             versions=_versions(),
-            rank=rank,
-            world_size=world_size,
             report=report,
             environ=environ,
         )
-        local_ranks = _positive(environ.get("LOCAL_WORLD_SIZE"), 1)
-        ring = RingWriter.create(
-            info.ring(),
-            paths.ring_bytes(info.path, local_ranks),
-            start_ticks=info.ranks[0].start_ticks,
-        )
+        size_bytes = paths.ring_bytes(info.path, max(1, place.ranks_here))
+        ring = RingWriter.create(info.path / me.ring, size_bytes, start_ticks=me.start_ticks)
     except TuimonError as error:
         say(f"{error}; the training goes on unwatched")
         return Session()
     except Exception as error:
         say(f"no run can be made ({type(error).__name__}: {error}); the training goes on unwatched")
         return Session()
-    session = Session(info, ring)
-    session.keep("hello", _hello(info))
+    session = Session(info, ring, me)
+    session.keep("hello", _hello(info, me))
     atexit.register(_finish_at_exit, session)
+    if not is_new:
+        return session  # whoever made the run has said so, and started its scribe
     say(f"this is run {info.id}; watch it with: tuimon attach {info.id}")
     if wants_scribe(environ) and (reason := start_scribe(info, environ)):
         say(f"no scribe ({reason}); live view only, no history and no report")
     return session
 
 
-def _hello(info: RunInfo) -> Hello:
+def _hello(info: RunInfo, me: RankInfo) -> Hello:
     return Hello(
         format_version=FORMAT_VERSION,
         run_id=info.id,
         name=info.name,
         host=socket.gethostname(),
         pid=os.getpid(),
-        rank=info.ranks[0].rank,
+        rank=me.rank,
         world_size=info.world_size,
         started_at_s=info.started_at_s,
         argv=info.argv,
@@ -330,21 +346,6 @@ def _versions() -> dict[str, str]:
     if found is not None:
         versions["torch"] = str(found)
     return versions
-
-
-def launched_rank(environ: Mapping[str, str] = os.environ) -> tuple[int, int]:
-    """(rank, world size) as the process group says, or as torchrun tells its children."""
-    distributed = sys.modules.get("torch.distributed")
-    with contextlib.suppress(Exception):
-        if distributed is not None and distributed.is_initialized():
-            return distributed.get_rank(), distributed.get_world_size()
-    world_size = _positive(environ.get("WORLD_SIZE"), 1)
-    rank = environ.get("RANK", "0")
-    return (int(rank) if rank.isdecimal() else 0), world_size
-
-
-def _positive(text: str | None, default: int) -> int:
-    return int(text) if text is not None and text.isdecimal() and int(text) > 0 else default
 
 
 def _finish_at_exit(session: Session) -> None:

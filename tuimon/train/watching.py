@@ -18,10 +18,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tuimon.errors import EXIT_FINDINGS, CannotStart
+from tuimon.feed import private
 from tuimon.model.text import plain
 from tuimon.model.verdict import verdict_lines
 from tuimon.train import script, tracebacks
-from tuimon.train.attendant import scribe_has_left, wants_scribe
+from tuimon.train.attendant import leaves_last, scribe_has_left, wants_scribe
 from tuimon.train.boundary import Stop, say
 from tuimon.train.children import Heirs
 from tuimon.train.concluded import cause_lines, findings_from
@@ -81,7 +82,7 @@ class Watching:
         if self._session is None or self._session.info is None:
             raise SystemExit(CannotStart.exit_code)
         log = self._session.info.path / "output.log"
-        fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        fd = private.open_own(log, os.O_WRONLY | os.O_APPEND)
         os.dup2(fd, 1)
         os.dup2(fd, 2)
         os.close(fd)
@@ -94,6 +95,8 @@ class Watching:
         # Registered last before the script's own, so it runs after all of them.
         atexit.register(self._finish)
         if self._session.watched:
+            if self._session.info is not None:
+                self._heirs.run = self._session.info.folder
             self._heirs.arm()
             Arrival("torch", lambda: self._unfailing(self._torch_arrived)).watch()
 
@@ -157,12 +160,15 @@ class Watching:
         session.finish(self._kind, code=self._code, detail=self._detail)
         if session.info is None:
             return
+        is_last = leaves_last(session.info.path)
+        if not is_last:
+            self._report = self._fail_on = None  # who leaves last waits for the report of all
         if self._report is not None and (missing := self._await_report(session.info.path)):
             say(missing)
             self._report = None
         if self._fail_on is not None and self._kind == "ok":
             self._status_by_findings = self._judge_findings(session.info.path)
-        causes = self._causes(session)
+        causes = self._causes(session) if is_last else []
         lines = [*self._verdict(session), *causes, self._last_line(session)]
         for line in filter(None, lines):
             say(line)

@@ -15,7 +15,7 @@ from tuimon.feed.history import read_history
 from tuimon.feed.registry import RunInfo, create_run, load
 from tuimon.feed.ring import RingWriter
 from tuimon.model.records import Goodbye, Hello, Record, RingLost, Step
-from tuimon.scribe.ending import how_it_ended
+from tuimon.scribe.follower import how_it_ended
 from tuimon.scribe.service import FOLDER_EVERY_S, HISTORY_EVERY_S, IDLE_WAIT_S, Scribe
 from tuimon.scribe.trainer import Trainer
 

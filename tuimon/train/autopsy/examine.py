@@ -249,11 +249,10 @@ class Examiner:
     def _publish(self, trigger: str, fields: dict[str, Any], took_s: float) -> Autopsy | None:
         """Tell what was found; None where it was told before."""
         session = self._observer.session
-        info = session.info
         autopsy = Autopsy(
             step=self._step,
             time_ns=time.time_ns(),
-            rank=info.ranks[0].rank if info is not None and info.ranks else 0,
+            rank=session.rank,
             trigger=trigger,
             duration_s=took_s,
             **fields,

@@ -142,5 +142,4 @@ class Testing:
         return self._observer.roster.roots()
 
     def _rank(self) -> int:
-        info = self._observer.session.info
-        return info.ranks[0].rank if info is not None and info.ranks else 0
+        return self._observer.session.rank
