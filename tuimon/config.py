@@ -6,6 +6,7 @@ do environment variables. Imports neither torch nor click.
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import tomllib
@@ -58,14 +59,20 @@ class AttachSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All of the file. What it does not name is None: the usual."""
+    """All of the file. What it does not name is None: the usual.
+
+    Attributes:
+        price_per_hour: what an hour of the training costs, in whatever currency.
+    """
 
     run: RunSettings = RunSettings()
     attach: AttachSettings = AttachSettings()
+    price_per_hour: Annotated[float, msgspec.Meta(ge=0)] | None = None
 
     def by_command(self) -> dict[str, dict[str, Any]]:
         """What is set, by command and option."""
         named: dict[str, dict[str, Any]] = msgspec.to_builtins(self)
+        del named["price_per_hour"]  # of no command: whoever shows a wait asks for it
         return {
             command: {option: value for option, value in options.items() if value is not None}
             for command, options in named.items()
@@ -89,6 +96,26 @@ def read_settings(folder: Path | None = None, environ: Mapping[str, str] = os.en
         if stat.S_ISREG(info.st_mode):
             return _under(environ, _parsed(place, info))
     return Settings()
+
+
+def price_per_hour(
+    folder: Path | None = None, environ: Mapping[str, str] = os.environ
+) -> float | None:
+    """What an hour of a training costs, by the environment or else the file.
+
+    Raises:
+        UsageError: the price is no number, or the file cannot be used.
+    """
+    said = environ.get("TUIMON_PRICE", "")
+    if not said:
+        return read_settings(folder, environ).price_per_hour
+    try:
+        price = float(said)
+    except ValueError:
+        price = math.nan
+    if not (math.isfinite(price) and price >= 0):
+        raise UsageError(f"TUIMON_PRICE={plain(said, 40)} is no price; give a number, 0 or above")
+    return price
 
 
 def _under(environ: Mapping[str, str], found: Settings) -> Settings:

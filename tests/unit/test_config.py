@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuimon.config import FILE, MAX_BYTES, Settings, read_settings
+from tuimon.config import FILE, MAX_BYTES, Settings, price_per_hour, read_settings
 from tuimon.errors import UsageError
 
 NOWHERE = {"HOME": "/nonexistent"}
@@ -48,6 +48,16 @@ def test_the_folder_wins_over_the_person(tmp_path: Path) -> None:
     assert read_settings(tmp_path, environ).attach.hz == 2
     written(tmp_path, "[attach]\nhz = 5\n")
     assert read_settings(tmp_path, environ).attach.hz == 5
+
+
+def test_a_price(tmp_path: Path) -> None:
+    place = written(tmp_path, "price_per_hour = 2.5\n")
+    assert price_per_hour(place, NOWHERE) == 2.5
+    assert price_per_hour(place, {**NOWHERE, "TUIMON_PRICE": "0.5"}) == 0.5
+    assert price_per_hour(tmp_path / "none", NOWHERE) is None
+    for wrong in ("-1", "nan", "cheap"):
+        with pytest.raises(UsageError, match="is no price"):
+            price_per_hour(place, {**NOWHERE, "TUIMON_PRICE": wrong})
 
 
 @pytest.mark.parametrize(

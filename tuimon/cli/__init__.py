@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from tuimon import __version__
-from tuimon.cli.grammar import InOrder, via_option
+from tuimon.cli.grammar import InOrder, price_option, via_option
 from tuimon.cli.reaching import ctl
 from tuimon.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, TuimonError
 
@@ -164,6 +164,7 @@ def run(
 
 def _view_options(command: _Command) -> _Command:
     for option in (
+        price_option,
         click.option(
             "--glyphs",
             type=click.Choice(["auto", "braille", "block", "ascii"]),
@@ -185,7 +186,14 @@ def _view_options(command: _Command) -> _Command:
 @via_option
 @_view_options
 def attach(
-    *, run: str | None, once: bool, via: str | None, readonly: bool, hz: float, glyphs: str
+    *,
+    run: str | None,
+    once: bool,
+    via: str | None,
+    readonly: bool,
+    hz: float,
+    glyphs: str,
+    price_per_hour: float | None,
 ) -> int:
     """Watch RUN live: an id, the beginning of one, a name or a pid.
 
@@ -199,7 +207,9 @@ def attach(
 
     if once:
         return viewing.print_once(run, via=via, glyphs=glyphs)
-    return viewing.attach(run, via=via, readonly=readonly, hz=hz, glyphs=glyphs)
+    return viewing.attach(
+        run, via=via, readonly=readonly, hz=hz, glyphs=glyphs, price=price_per_hour
+    )
 
 
 @cli.command()
@@ -213,11 +223,12 @@ def relay(*, run: str | None) -> int:
 
 @cli.command(name="ls")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects for scripts.")
-def ls(*, as_json: bool) -> None:
+@price_option
+def ls(*, as_json: bool, price_per_hour: float | None) -> None:
     """List the runs on this host, alive and gone."""
     from tuimon.cli import listing
 
-    listing.print_runs(as_json=as_json)
+    listing.print_runs(as_json=as_json, price=price_per_hour)
 
 
 class _WithScenarios(click.Command):

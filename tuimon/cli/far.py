@@ -31,33 +31,42 @@ def send(
     """
     session = watch_relay(via, token, by=who_asks())
     try:
-        frame = _read_up(session, clock)
+        frame = read_up(session, clock)
         if frame.state == GONE:
             raise NoSuchRun(f"run {frame.run_id} has ended; `tuimon ls` there lists the runs")
-        state = session.send(command)
-        until_s = clock() + timeout_s
-        while state.state not in _FINAL:
-            if clock() >= until_s:
-                reason = f"{state.state}, but not applied in time; it may be applied later"
-                return msgspec.structs.replace(state, state="expired", reason=reason)
-            time.sleep(_POLL_S)
-            found = [each for each in session.tick().commands if each.id == state.id]
-            state = found[0] if found else state
-        return state
+        return follow_frames(session, command, timeout_s=timeout_s, clock=clock)[0]
     finally:
         session.close()
+
+
+def follow_frames(
+    session: Session, command: AnyCommand, *, timeout_s: float, clock: Clock
+) -> tuple[CommandState, Frame]:
+    """Send a command; (its last state, "expired" when it has none in time; the newest frame)."""
+    state = session.send(command)
+    frame = session.tick()
+    until_s = clock() + timeout_s
+    while state.state not in _FINAL:
+        if clock() >= until_s:
+            reason = f"{state.state}, but not applied in time; it may be applied later"
+            return msgspec.structs.replace(state, state="expired", reason=reason), frame
+        time.sleep(_POLL_S)
+        frame = session.tick()
+        found = [each for each in frame.commands if each.id == state.id]
+        state = found[0] if found else state
+    return state, frame
 
 
 def ledger(via: str, token: str) -> list[CommandState]:
     """Newest state of every command of a run on another host, oldest first."""
     session = watch_relay(via, token, readonly=True)
     try:
-        return list(_read_up(session, time.monotonic).commands)
+        return list(read_up(session, time.monotonic).commands)
     finally:
         session.close()
 
 
-def _read_up(session: Session, clock: Clock) -> Frame:
+def read_up(session: Session, clock: Clock) -> Frame:
     """The first frame that shows the run as it is now."""
     until_s = clock() + READ_WITHIN_S
     frame = session.tick()

@@ -17,6 +17,23 @@ class InOrder(click.Group):
         return list(self.commands)
 
 
+class WithGrammar(click.Command):
+    """Help that ends in what a condition of a breakpoint may say."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from tuimon.model.parsing import grammar
+
+        with formatter.section("Conditions of a breakpoint"):
+            formatter.write_dl(grammar())
+
+
+def price_option(command: _Command) -> _Command:
+    """Adds `--price-per-hour`; without it the environment and tuimon.toml are asked."""
+    words = "What an hour of the training costs, to say what a wait has cost."
+    kind = click.FloatRange(0)
+    return click.option("--price-per-hour", metavar="X", type=kind, help=words)(command)
+
+
 def via_option(command: _Command) -> _Command:
     """Adds `--via`."""
     words = "Reach the run's host by CMD, such as 'ssh gpu07'."

@@ -11,17 +11,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tuimon.cli.grammar import InOrder, via_option
+from tuimon.cli.grammar import InOrder, WithGrammar, via_option
 
 if TYPE_CHECKING:
     from tuimon.cli.control import Target
+
+
+class Reaching(WithGrammar, InOrder):
+    """Its help ends in the grammar of breakpoints."""
+
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 DEFAULT_TIMEOUT_S = 60.0  # a step of a large model may take that long
 
 
-@click.group(cls=InOrder, no_args_is_help=False, subcommand_metavar="COMMAND [ARGS]…")
+@click.group(cls=Reaching, no_args_is_help=False, subcommand_metavar="COMMAND [ARGS]…")
 @via_option
 @click.argument("run")
 @click.pass_context
@@ -215,6 +220,58 @@ def rollback(run: Target, *, factor: float | None, timeout_s: float, as_json: bo
     from tuimon.model.commands import RollBack
 
     return control.send(run, RollBack(factor), timeout_s=timeout_s, as_json=as_json)
+
+
+@ctl.command()
+@_answer_options
+@click.pass_obj
+def undo(run: Target, *, timeout_s: float, as_json: bool) -> int:
+    """Take back the newest change of clipping or learning rate."""
+    from tuimon.cli import control
+    from tuimon.model.commands import Undo
+
+    return control.send(run, Undo(), timeout_s=timeout_s, as_json=as_json)
+
+
+@ctl.command(name="breakpoint", cls=WithGrammar)
+@click.argument("condition", metavar="[CONDITION]", required=False)
+@click.option("--clear", metavar="N", help="Clear breakpoint N, or all of them: all.")
+@_answer_options
+@click.pass_obj
+def set_breakpoint(
+    run: Target, *, condition: str | None, clear: str | None, timeout_s: float, as_json: bool
+) -> int:
+    """Hold the training when CONDITION becomes true; list, clear.
+
+    Without CONDITION the breakpoints that are set are listed. The training waits before the
+    update, as when paused, and goes on by itself after --max-hold seconds.
+    """
+    from tuimon.cli import control, looking
+    from tuimon.model.commands import ClearBreakpoint, SetBreakpoint
+
+    if condition is not None and clear is not None:
+        raise click.UsageError("a CONDITION and --clear exclude each other")
+    if clear is not None:
+        if not (clear == "all" or clear.isdecimal()):
+            raise click.UsageError(f"--clear takes a number or all, not {clear[:40]!r}")
+        number = None if clear == "all" else int(clear)
+        command: SetBreakpoint | ClearBreakpoint = ClearBreakpoint(number)
+    elif condition is not None:
+        command = SetBreakpoint(condition)
+    else:
+        return looking.print_breakpoints(run, as_json=as_json)
+    return control.send(run, command, timeout_s=timeout_s, as_json=as_json)
+
+
+@ctl.command()
+@click.argument("layer")
+@_answer_options
+@click.pass_obj
+def inspect(run: Target, *, layer: str, timeout_s: float, as_json: bool) -> int:
+    """Look at every element of LAYER: parameter, gradient, output."""
+    from tuimon.cli import looking
+
+    return looking.inspect(run, layer, timeout_s=timeout_s, as_json=as_json)
 
 
 @ctl.command()

@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from tuimon.config import price_per_hour
 from tuimon.errors import EXIT_OK, UsageError
 from tuimon.feed import registry
 from tuimon.feed.registry import RunInfo
@@ -16,7 +17,13 @@ ONCE_COLUMNS, ONCE_LINES = 120, 40  # what the screen is made for
 
 
 def attach(
-    token: str | None, *, via: str | None = None, readonly: bool, hz: float, glyphs: str
+    token: str | None,
+    *,
+    via: str | None = None,
+    readonly: bool,
+    hz: float,
+    glyphs: str,
+    price: float | None = None,
 ) -> int:
     """Open the viewer; returns when the user leaves it.
 
@@ -31,18 +38,27 @@ def attach(
     if via is not None:
         from tuimon.tui import start
 
-        return start.attach_far(via, token, readonly=readonly, hz=hz, glyphs=glyphs)
+        price = price if price is not None else price_per_hour()
+        return start.attach_far(
+            via, token, readonly=readonly, hz=hz, glyphs=glyphs, price_per_hour=price
+        )
     info = registry.find_run(token) if token is not None else _picked()
-    return view(info, readonly=readonly, hz=hz, glyphs=glyphs)
+    return view(info, readonly=readonly, hz=hz, glyphs=glyphs, price=price)
 
 
 def view(
-    info: RunInfo | None, *, readonly: bool = False, hz: float = DEFAULT_HZ, glyphs: str = "auto"
+    info: RunInfo | None,
+    *,
+    readonly: bool = False,
+    hz: float = DEFAULT_HZ,
+    glyphs: str = "auto",
+    price: float | None = None,
 ) -> int:
     """The live view of a run, or of the newest one once there is one; the exit status."""
     from tuimon.tui import start
 
-    return start.attach(info, readonly=readonly, hz=hz, glyphs=glyphs)
+    price = price if price is not None else price_per_hour()
+    return start.attach(info, readonly=readonly, hz=hz, glyphs=glyphs, price_per_hour=price)
 
 
 def print_once(token: str | None, *, via: str | None = None, glyphs: str) -> int:

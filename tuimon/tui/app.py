@@ -41,6 +41,7 @@ class ViewerOptions:
 
     readonly: bool = False
     hz: float = 10.0
+    price_per_hour: float | None = None
     folder: Path = Path()  # where an incident is written to
     dump_folder: Callable[[Frame], str] = lambda frame: f"/tmp/tuimon-dump-{frame.pid}"
 
@@ -69,7 +70,9 @@ class TuimonApp(App[None]):
         self.bridge = Bridge(session, clock)
         self.options = options or ViewerOptions()
         self.clock = clock
-        self.scene = Scene(Frame(), look, readonly=self.options.readonly)
+        price = self.options.price_per_hour
+        readonly = self.options.readonly
+        self.scene = Scene(Frame(), look, readonly=readonly, price_per_hour=price)
         self.boxes: list[Box] = []
         self.failure: BaseException | None = None
         self.panes: dict[str, Pane] = {}

@@ -100,6 +100,7 @@ class Scene:
     max_norm_known: bool = False  # a bound for tuimon's own clipping was given before
     asked_max_norm: float | None = None  # sent, but not yet seen in a step
     alert_hidden: object = None  # identity of the incident whose line was dismissed
+    price_per_hour: float | None = None  # of the training, for what a wait costs
     hint: tuple[tuple[str, str], ...] = ()  # (key, word) for the footer
     revision: int = 0  # grows with every key and incident: what follows is drawn at once
     notice: tuple[str, str] = ("", "dim")  # words and colour of the footer's left end

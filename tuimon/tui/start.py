@@ -25,7 +25,14 @@ AUTO = "auto"
 _HINT = "`tuimon attach --once` prints one frame as text"
 
 
-def attach(run: Any, *, readonly: bool = False, hz: float = 10.0, glyphs: str | None = AUTO) -> int:
+def attach(
+    run: Any,
+    *,
+    readonly: bool = False,
+    hz: float = 10.0,
+    glyphs: str | None = AUTO,
+    price_per_hour: float | None = None,
+) -> int:
     """Watch a run on this terminal until the person leaves.
 
     Args:
@@ -33,6 +40,7 @@ def attach(run: Any, *, readonly: bool = False, hz: float = 10.0, glyphs: str | 
         readonly: without any key that reaches into the training.
         hz: frames a second, 0.5 to 60.
         glyphs: "braille", "block", "ascii", or "auto" by locale and TERM.
+        price_per_hour: of the training, to say what a wait costs.
 
     Returns:
         The exit code.
@@ -50,6 +58,7 @@ def attach(run: Any, *, readonly: bool = False, hz: float = 10.0, glyphs: str | 
         hz=hz,
         glyphs=glyphs,
         dump_folder=dump_folder_of(getattr(run, "cwd", "")),
+        price_per_hour=price_per_hour,
     )
 
 
@@ -60,6 +69,7 @@ def attach_far(
     readonly: bool = False,
     hz: float = 10.0,
     glyphs: str | None = AUTO,
+    price_per_hour: float | None = None,
 ) -> int:
     """Watch a run on another host, which the command `via` leads to; the exit code.
 
@@ -74,7 +84,14 @@ def attach_far(
         raise UsageError(problem)
     session = watch_relay(via, run, readonly=readonly, by=_whoever())
     place = dump_folder_of(session.folder)
-    return watch(session, readonly=readonly, hz=hz, glyphs=glyphs, dump_folder=place)
+    return watch(
+        session,
+        readonly=readonly,
+        hz=hz,
+        glyphs=glyphs,
+        dump_folder=place,
+        price_per_hour=price_per_hour,
+    )
 
 
 def once_far(
@@ -98,6 +115,7 @@ def watch(
     hz: float = 10.0,
     glyphs: str | None = AUTO,
     dump_folder: Callable[[Frame], str] | None = None,
+    price_per_hour: float | None = None,
 ) -> int:
     """The live view of a session; closes it. Returns the exit code."""
     look = _look(os.environ, glyphs)
@@ -109,6 +127,7 @@ def watch(
     options = ViewerOptions(
         readonly=readonly,
         hz=min(60.0, max(0.5, hz)),
+        price_per_hour=price_per_hour,
         dump_folder=dump_folder or dump_folder_of(""),
     )
     app = TuimonApp(session, look, clock=time.monotonic, options=options)

@@ -17,13 +17,13 @@ from tuimon.feed.tail import Clock
 from tuimon.model.commands import AnyCommand
 from tuimon.model.records import CommandState
 from tuimon.model.text import plain
-from tuimon.view.frame import HELD, OTHER_VERSION, WAITING, Exit, Frame
-from tuimon.view.incidents import HOLD
+from tuimon.view.frame import OTHER_VERSION, WAITING, Exit, Frame
 from tuimon.view.late_start import apply_history
 from tuimon.view.remote import open_relay
 from tuimon.view.source import Source, hello_of, open_source
 from tuimon.view.staleness import Signs, fresh_readings, judge
 from tuimon.view.store import RunState, Standing
+from tuimon.view.waits import with_wait
 
 LOOK_EVERY_S = 0.5  # for a run that is not there yet
 TICK_RECORDS = 200  # applied between two looks at the clock
@@ -79,10 +79,10 @@ class Session:
             self._is_gone = True
             self.state.ledger.expire("the training ended before it was applied")
         frame = self.state.frame(standing)
+        frame = with_wait(frame, status.changed_s, now_s)
         return replace(
             frame,
             system=fresh_readings(now_s, frame.state, frame.system),
-            hold_left_s=self._hold_left_s(now_s, frame),
         )
 
     def send(self, command: AnyCommand) -> CommandState:
@@ -103,13 +103,6 @@ class Session:
             raise Refused("this viewer is read-only: nothing was sent")
         state: CommandState = send(command)
         return state
-
-    def _hold_left_s(self, now_s: float, frame: Frame) -> float | None:
-        """Seconds until a hold ends by itself, by the clock of this viewer."""
-        if frame.state != HELD:
-            return None
-        hold = next((each for each in reversed(frame.events) if each.kind == HOLD), None)
-        return None if hold is None or hold.until_s is None else max(0.0, hold.until_s - now_s)
 
     def close(self) -> None:
         """Let go of the run. Safe to call twice."""

@@ -27,6 +27,7 @@ from tuimon.view.frame import (
     Frame,
 )
 from tuimon.view.incidents import Incident
+from tuimon.view.waits import waited
 
 _BAR_CELLS = 10
 WORDY_COLUMNS = 70
@@ -65,7 +66,7 @@ _COLOURS = {
 }
 
 
-def state_badge(look: Look, frame: Frame) -> Row:
+def state_badge(look: Look, frame: Frame, price_per_hour: float | None = None) -> Row:
     """The state at the right end of the header: a glyph and a word, never colour alone."""
     glyphs = look.glyphs
     if frame.state == GONE:
@@ -77,6 +78,8 @@ def state_badge(look: Look, frame: Frame) -> Row:
     words = f"{mark} {frame.state.upper()}"
     if frame.state in (LATE, SILENT, RECONNECTING) and frame.silent_for_s is not None:
         words += f" {duration_s(float(int(frame.silent_for_s)))}"
+    if told := waited(frame.waits_for_s, price_per_hour):
+        words += f" {told}"
     if frame.state == LIVE:
         return [text(look, words, colour, bold=True)]
     return [text(look, f" {words} ", "on_level", colour, bold=True)]
@@ -110,7 +113,8 @@ class HeaderPanel:
         names = (frame.name, frame.host, frame.pid, frame.rank, frame.world_size)
         figures = (frame.step, frame.total_steps, rate, _eta(frame), _epoch(frame), frame.exit)
         marks = (scene.frozen, scene.readonly, is_armed(frame))
-        return (frame.state, silent, marks, names, figures)
+        waits = None if frame.waits_for_s is None else int(frame.waits_for_s)
+        return (frame.state, silent, waits, marks, names, figures)
 
     def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
         """One row."""
@@ -137,7 +141,8 @@ class HeaderPanel:
             right.append([text(look, "READ-ONLY", "key", bold=True)])
         if scene.frozen:
             right.append([text(look, " VIEW FROZEN ", "on_level", "key", bold=True)])
-        right.append([*state_badge(look, frame), text(look, " ")])
+        badge = state_badge(look, frame, scene.price_per_hour)
+        right.append([*badge, text(look, " ")])
         return [spread(look, left, right, width)]
 
 
@@ -231,8 +236,15 @@ class AlertPanel:
         if bad:
             return [self._bad(look, words, width, _LOOK_HINTS[1:] if headline(scene) else ())]
         style = look.style("warn")
+        right = self._left(look, frame)
+        width -= width_of(right)
         line = [Segment(f" {look.glyphs.info} ", style), Segment(data(look, words).text, style)]
-        return [fit(look, line, width, pad=style)]
+        return [[*fit(look, line, width, pad=style), *right]]
+
+    def _left(self, look: Look, frame: Frame) -> Row:
+        """When a pause ends by itself."""
+        hints = _hold_hints(frame) if frame.state == PAUSED else ()
+        return [text(look, f"  {hints[0]} ", "warn")] if hints else []
 
     def _bad(self, look: Look, words: str, width: int, hints: tuple[str, ...]) -> Row:
         """A red line; then the first hint that leaves the words whole, or the last."""
