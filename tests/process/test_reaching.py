@@ -1,4 +1,4 @@
-"""One real training, reached into from another process: breakpoints, looks, undo, waits, the end."""
+"""One real training, reached into from outside: breakpoints, looks, undo, waits, its end."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from tuimon.config import price_per_hour
-from tuimon.errors import TuimonError
+from tuimon.errors import TuimonError, UsageError
 from tuimon.feed import registry
 from tuimon.feed.codec import decode
 from tuimon.feed.registry import ExitInfo, RankInfo, RunInfo
@@ -30,7 +30,9 @@ _TAIL_RECORDS = 1 << 20
 def print_runs(*, as_json: bool, price: float | None = None) -> None:
     """Print all runs, oldest first; `price` is what an hour of a training costs."""
     now_s = time.time()
-    price = price if price is not None else price_per_hour()
+    if price is None:
+        with contextlib.suppress(UsageError):  # no file of settings hides what is running
+            price = price_per_hour()
     rows = [describe(info, now_s, price) for info in registry.list_runs()]
     if as_json:
         click.echo(json.dumps(rows))
