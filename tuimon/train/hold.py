@@ -166,8 +166,8 @@ class Hold:
 
     def _go_back(self, track: Track) -> None:
         """By the policy: leave this update out, and return to the healthy state if there is one."""
-        snapshots = self._observer.snapshots
-        reason = snapshots.problem()
+        snapshots, step = self._observer.snapshots, self._observer.roster.next_step()
+        reason = self._gate.together.way_back(f"bad-{step}")
         if not reason and snapshots.is_worn:
             reason = f"it went wrong {snapshots.uses} times after the same snapshot"
         if reason:

@@ -69,8 +69,8 @@ class Agreement:
         self._number = 1
         self._round: Proposal | None = None
         self._promised = 0
-        self._votes: deque[tuple[int, Vote]] = deque()
-        self._awaited: int | None = None
+        self._votes: deque[tuple[str, Vote]] = deque()
+        self._awaited: str | None = None
         self._verdict: Vote | None = None
         self._judged = threading.Condition()
         self._idle_s = POLL_S * max(1.0, size / RANKS_PER_POLL)
@@ -100,14 +100,18 @@ class Agreement:
         if self._mine.pop(request.id, None) is not None:
             self._side.turn_down(request, self.over)
 
-    def joint(self, number: int, vote: Vote) -> Vote:
-        """What all ranks together say to a command that each of them has come to.
+    def joint(self, key: str, vote: Vote) -> Vote:
+        """What all ranks together say to something that each of them has come to.
 
         The training thread waits here, in slices that let signals through.
+
+        Args:
+            key: the same on all ranks, and used once.
+            vote: of this one.
         """
         with self._judged:
-            self._awaited, self._verdict = number, None
-            self._votes.append((number, vote))
+            self._awaited, self._verdict = key, None
+            self._votes.append((key, vote))
             self._wake.set()
             while self._verdict is None and not self.over:
                 self._judged.wait(WAIT_SLICE_S)
@@ -230,10 +234,10 @@ class Agreement:
 
     def _vote(self, link: Link) -> None:
         while self._votes:
-            number, vote = self._votes.popleft()
-            link.put(f"vote/{number}/{self.rank}", vote)
+            key, vote = self._votes.popleft()
+            link.put(f"vote/{key}/{self.rank}", vote)
             if self._rounds is not None:
-                self._rounds.collect(number)
+                self._rounds.collect(key)
         if self._rounds is not None:
             self._rounds.count_votes()
         awaited = self._awaited

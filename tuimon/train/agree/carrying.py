@@ -82,12 +82,9 @@ class Carrying:
 
     def _roll_back(self, agreed: Agreed, track: Track) -> None:
         """Every rank goes back to the same update, or none does."""
-        snapshots = self._observer.snapshots
-        reason, healthy = snapshots.problem(), snapshots.healthy
-        token = "" if healthy is None else f"update {healthy.step}"
-        verdict = self._gate.together.joint(agreed.number, Vote(reason, token))
-        if verdict.reason:
-            self._gate.refuse(agreed.request, verdict.reason)
+        reason = self._gate.together.way_back(f"round-{agreed.number}")
+        if reason:
+            self._gate.refuse(agreed.request, reason)
         else:
             self._gate.carry(agreed.request, track)
 
@@ -114,7 +111,7 @@ class Carrying:
     ) -> None:
         gate = self._gate
         own = state.reason if state is not None and state.state != "applied" else ""
-        verdict = gate.together.joint(agreed.number, Vote(own))
+        verdict = gate.together.joint(f"round-{agreed.number}", Vote(own))
         if not verdict.reason:
             tell()
             return

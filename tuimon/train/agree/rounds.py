@@ -35,7 +35,7 @@ class Rounds:
         self._known: OrderedDict[str, None] = OrderedDict()  # what several ranks ask for is one
         self._heard = 0  # of those that other ranks have asked for
         self._open: Asked | None = None
-        self._votes: dict[int, float] = {}  # number of a round -> when it is given up
+        self._votes: dict[str, float] = {}  # what is voted about -> when it is given up
         self._until_s = 0.0
         self._all_here = False
         self._pause_until_s: float | None = None
@@ -119,28 +119,28 @@ class Rounds:
         if asked is not None and not outcome.reason:
             self._note(asked)
 
-    def collect(self, number: int) -> None:
-        """From now on, count the votes about a command that all have come to."""
-        self._votes[number] = self._clock() + VOTE_LIMIT_S
+    def collect(self, key: str) -> None:
+        """From now on, count the votes about something that all have come to."""
+        self._votes[key] = self._clock() + VOTE_LIMIT_S
 
     def count_votes(self) -> None:
         """Tell the verdict where all have voted, or not in time."""
-        for number, until_s in list(self._votes.items()):
-            keys = [f"vote/{number}/{rank}" for rank in range(self._link.size)]
+        for key, until_s in list(self._votes.items()):
+            keys = [f"vote/{key}/{rank}" for rank in range(self._link.size)]
             if self._link.has(keys):
-                verdict = _verdict([self._link.get(key, Vote) for key in keys])
+                verdict = _verdict([self._link.get(each, Vote) for each in keys])
             elif self._clock() > until_s:
-                late = [rank for rank, key in enumerate(keys) if not self._link.has([key])]
+                late = [rank for rank, each in enumerate(keys) if not self._link.has([each])]
                 verdict = Vote(f"{_ranks(late)} did not come to it within {VOTE_LIMIT_S:g} s")
             else:
                 continue
-            del self._votes[number]
-            self._link.put(f"verdict/{number}", verdict)
+            del self._votes[key]
+            self._link.put(f"verdict/{key}", verdict)
 
     def close(self, reason: str) -> None:
         """End all agreements; what is open is refused."""
-        for number in self._votes:
-            self._link.put(f"verdict/{number}", Vote(reason))
+        for key in self._votes:
+            self._link.put(f"verdict/{key}", Vote(reason))
         self._votes.clear()
         if self._open is not None:
             self._end(Outcome(reason=reason))

@@ -88,10 +88,21 @@ class Together:
         """Whether what this rank sees of a gradient is what all of them see."""
         return not self.is_active or (self._layout is not None and self._layout.is_replicated)
 
-    def joint(self, number: int, vote: Vote) -> Vote:
-        """What all ranks say to a command that each has come to; waits for them."""
+    def joint(self, key: str, vote: Vote) -> Vote:
+        """What all ranks say to something that each has come to; waits for them."""
         agreement = self._agreement
-        return vote if agreement is None else agreement.joint(number, vote)
+        return vote if agreement is None else agreement.joint(key, vote)
+
+    def way_back(self, key: str) -> str:
+        """Why the ranks cannot go back to the same snapshot now; "" when all of them can."""
+        snapshots = self._observer.snapshots
+        reason, healthy = snapshots.problem(), snapshots.healthy
+        if not self.is_active:
+            return reason
+        if not self.decides_alone:
+            return reason or "the ranks do not see the same gradients"
+        token = "" if healthy is None else f"update {healthy.step}"
+        return self.joint(key, Vote(reason, token)).reason
 
     def pauses(self, key: str, limit_s: float) -> bool:
         """Pause all ranks, for so long at most; False where this one is alone.
