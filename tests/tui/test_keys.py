@@ -26,7 +26,7 @@ from tuimon.view.frame import GONE, PAUSED, Clip, Exit
 
 
 def test_every_action_of_the_table_does_something() -> None:
-    elsewhere = {"quit", "help", "filter", "copy", "write"}
+    elsewhere = {"quit", "help", "filter", "copy", "write", "palette"}
     for action in ACTIONS:
         handled = action.id in CHOICES or action.id in elsewhere or action.needs_training
         assert handled, action.id
@@ -219,7 +219,7 @@ async def test_themes_cycle() -> None:
 async def test_help_that_does_not_fit_says_how_to_read_on(size: tuple[int, int]) -> None:
     async with driven(size=size) as viewer:
         assert "j k scroll" in await viewer.press("question_mark")
-        assert "off axis" in await viewer.press(*"j" * 40)
+        assert "off axis" in await viewer.press(*"j" * 60)
 
 
 async def test_the_footer_of_the_layers_says_what_l_does() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tuimon.tui.scene import AMP, CHARTS, EVENTS, LAYERS, Scene
 from tuimon.tui.screens import CHART_PREFIX
-from tuimon.view.frame import GONE, LOADING, OTHER_VERSION, RECONNECTING, WAITING
+from tuimon.view.frame import GONE, HELD, LOADING, OTHER_VERSION, PAUSED, RECONNECTING, WAITING
 
 VIEWS = "views"
 TIME = "charts"
@@ -24,7 +24,8 @@ ON_LAYERS = "layers"
 ON_EVENTS = "events"
 ON_INCIDENT = "incident"
 ON_SKIPS = "skips"
-LISTS = (ON_LAYERS, ON_EVENTS, ON_INCIDENT, ON_SKIPS)  # what j, k and the wheel move in
+ON_LOOK = "look"
+LISTS = (ON_LAYERS, ON_EVENTS, ON_INCIDENT, ON_SKIPS, ON_LOOK)  # what j, k and the wheel move in
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,24 @@ ACTIONS = (
     Action("lr_halve", ("<",), "learning rate ÷ 2", TRAINING, needs_training=True),
     Action("lr_double", (">",), "learning rate × 2", TRAINING, needs_training=True),
     Action("lr_release", ("=",), "the script's own learning rate", TRAINING, needs_training=True),
+    Action("undo", ("u",), "undo the newest change of clip or rate", TRAINING, needs_training=True),
+    Action(
+        "inspect",
+        ("i",),
+        "inspect the selected layer, paused or held",
+        TRAINING,
+        "inspect",
+        (ON_LAYERS,),
+        needs_training=True,
+    ),
+    Action(
+        "breakpoint",
+        ("B",),
+        "breakpoint: set, clear",
+        TRAINING,
+        needs_training=True,
+        asks_first=True,
+    ),
     Action(
         "dump",
         ("d",),
@@ -145,6 +164,7 @@ ACTIONS = (
     Action("filter", ("/",), "filter (regex), esc clears", ROWS, "filter", (ON_LAYERS, ON_EVENTS)),
     Action("only_bad", ("b",), "only rows that ever were NaN or Inf", ROWS, "bad", (ON_LAYERS,)),
     Action("absolute", ("m",), "relative or absolute norms", ROWS, "abs", (ON_LAYERS,)),
+    Action("palette", (":", "ctrl+p"), "every action by name", VIEWS),
     Action("help", ("?",), "help", VIEWS, "help"),
     Action("quit", ("q",), "quit the viewer; the training goes on", VIEWS, "quit"),
 )
@@ -162,6 +182,7 @@ _TEXTUAL = {
     "-": "minus",
     "/": "slash",
     "?": "question_mark",
+    ":": "colon",
     "←": "left",
     "→": "right",
     "↑": "up",
@@ -199,6 +220,8 @@ def hints(scene: Scene) -> tuple[tuple[str, str], ...]:
             continue
         if action.id == "pause" and scene.frame.state == "held":
             continue  # the line above the panels asks for an answer
+        if action.id == "inspect" and scene.frame.state not in (PAUSED, HELD):
+            continue
         word = action.word
         if action.id == "pause" and scene.frame.state == "paused":
             word = "resume"

@@ -14,20 +14,22 @@ from textual.app import App
 from textual.geometry import Size
 from textual.screen import Screen
 
-from tuimon.model.commands import AnyCommand, SetClip, SetMaxNorm
+from tuimon.model.commands import AnyCommand
 from tuimon.tui.actions import LISTS, bindings, hints, kind_of
 from tuimon.tui.bridge import Bridge, Clock, RunSession
 from tuimon.tui.celldiff import ChangedCells, ScreenMemory
-from tuimon.tui.choices import CHOICES, focusable, follow, settle_focus
+from tuimon.tui.choices import CHOICES, focusable, settle_focus
 from tuimon.tui.copying import copied, write_file
 from tuimon.tui.dialogs import FilterDialog, HelpDialog, QuestionDialog
 from tuimon.tui.driver import SafeDriver
 from tuimon.tui.filtering import filter_line
+from tuimon.tui.palette import PaletteDialog
 from tuimon.tui.pane import Pane
 from tuimon.tui.panels.registry import make_panel
 from tuimon.tui.reach import Question, intent
 from tuimon.tui.scene import Scene
 from tuimon.tui.screens import Box, arrange
+from tuimon.tui.taking import sent, take
 from tuimon.tui.theme import FULL, NONE, Look
 from tuimon.view.frame import Frame
 
@@ -130,18 +132,7 @@ class TuimonApp(App[None]):
         self.draw()
 
     def _take(self, frame: Frame) -> None:
-        scene = self.scene
-        if scene.frozen:
-            return
-        if frame.state != scene.frame.state or frame.alert is not scene.frame.alert:
-            scene.revision += 1
-        newest = frame.commands[-1] if frame.commands else None
-        if frame.clip != scene.frame.clip or (newest is not None and newest.state == "refused"):
-            scene.asked_max_norm = None
-        scene.frame = frame
-        if frame.clip.mode == "on" and frame.clip.max_norm is not None:
-            scene.max_norm_known = True
-        follow(scene, is_free=len(self.screen_stack) < 2)  # a dialog keeps what it is about
+        take(self.scene, frame, is_free=len(self.screen_stack) < 2)
 
     def draw(self, size: Size | None = None) -> None:
         """Place the panels and let each draw what changed; later, while the terminal is busy."""
@@ -203,6 +194,10 @@ class TuimonApp(App[None]):
         elif name == "help":
             self.push_screen(HelpDialog(scene.look, self.clock, readonly=scene.readonly))
             return
+        elif name == "palette":
+            palette = PaletteDialog(scene.look, self.clock, readonly=scene.readonly)
+            self.push_screen(palette, self._chosen)
+            return
         elif name == "filter":
             self._open_filter()
             return
@@ -219,7 +214,7 @@ class TuimonApp(App[None]):
 
         Other dialogs get no such keys: what was typed ahead must not confirm anything.
         """
-        if isinstance(self.screen, FilterDialog):
+        if isinstance(self.screen, FilterDialog | PaletteDialog):
             event.prevent_default()
             self.screen.pressed(event)
 
@@ -270,6 +265,10 @@ class TuimonApp(App[None]):
         else:
             self._send(wanted)
 
+    def _chosen(self, name: str | None) -> None:
+        if name is not None:
+            self.action_do(name)
+
     def _answered(self, command: AnyCommand | None) -> None:
         if command is None:
             self.bridge.say("nothing was sent", "dim")
@@ -278,9 +277,7 @@ class TuimonApp(App[None]):
         self.draw()
 
     def _send(self, command: AnyCommand) -> None:
-        if isinstance(command, SetClip | SetMaxNorm) and command.max_norm is not None:
-            self.scene.max_norm_known = True
-            self.scene.asked_max_norm = command.max_norm
+        sent(self.scene, command)
         self.bridge.send(command, self._redraw)
 
     def _redraw(self) -> None:

@@ -13,6 +13,7 @@ from tuimon.tui.actions import (
     ON_EVENTS,
     ON_INCIDENT,
     ON_LAYERS,
+    ON_LOOK,
     ON_SKIPS,
     SCREENS,
     kind_of,
@@ -20,7 +21,7 @@ from tuimon.tui.actions import (
 from tuimon.tui.chart import history_of
 from tuimon.tui.event_log import open_newest, select, select_bad, stand_on_hold
 from tuimon.tui.panels.header import visible_alert
-from tuimon.tui.scene import AMP, CHARTS, EVENTS, LAYERS, OVERVIEW, Scene
+from tuimon.tui.scene import AMP, CHARTS, EVENTS, LAYERS, LOOK, OVERVIEW, Scene
 from tuimon.tui.screens import CHART_PREFIX, Box, chart_names
 from tuimon.view.frame import CELL_NEG_INF
 
@@ -89,6 +90,8 @@ def back(scene: Scene, boxes: list[Box]) -> None:
     alert = visible_alert(scene)
     if scene.zoomed:
         scene.zoomed = False
+    elif scene.screen == LOOK:
+        _screen("layers")(scene, boxes)
     elif kind == ON_LAYERS and (scene.heat.tree.filter or scene.heat.tree.only_bad):
         scene.heat.tree.set_filter("")
         scene.heat.tree.set_only_bad(False)
@@ -233,6 +236,8 @@ def _move(rows: int) -> Choice:
             select(scene, scene.log.cursor + rows)
         elif kind == ON_INCIDENT:
             scene.log.top = max(0, scene.log.top + rows)
+        elif kind == ON_LOOK:
+            scene.look_desk.top = max(0, scene.look_desk.top + rows)
         elif kind == ON_SKIPS:
             scene.skips_top = max(0, scene.skips_top + rows)
         elif kind == ON_CHART and scene.screen == CHARTS:
@@ -307,6 +312,12 @@ def _only_bad(scene: Scene, boxes: list[Box]) -> None:
 
 def _absolute(scene: Scene, boxes: list[Box]) -> None:
     scene.heat.absolute = not scene.heat.absolute
+
+
+def open_look(scene: Scene, layer: str) -> None:
+    """Show the answer about a layer, once it is there."""
+    scene.screen, scene.zoomed, scene.focus = LOOK, False, ON_LOOK
+    scene.look_desk.layer, scene.look_desk.top = layer, 0
 
 
 def follow(scene: Scene, *, is_free: bool) -> None:

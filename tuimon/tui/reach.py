@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from tuimon.model.commands import (
     AnyCommand,
     ArmHold,
+    ClearBreakpoint,
     DisarmHold,
     Dump,
+    Inspect,
     Pause,
     ReleaseLr,
     Resume,
@@ -21,16 +23,19 @@ from tuimon.model.commands import (
     RunAutopsy,
     SaveCheckpoint,
     ScaleLr,
+    SetBreakpoint,
     SetClip,
     SetMaxNorm,
     SkipUpdate,
     StepOnce,
     Stop,
+    Undo,
 )
 from tuimon.model.records import CLIP_OFF, CLIP_ON, CLIP_USER
 from tuimon.model.units import number, size_bytes
 from tuimon.tui.panels.detail import bytes_of
 from tuimon.tui.scene import Scene
+from tuimon.tui.tree import TreeRow
 from tuimon.view.arming import is_armed
 from tuimon.view.frame import (
     GONE,
@@ -43,6 +48,7 @@ from tuimon.view.frame import (
 )
 
 LEASE_S = 30.0  # a hold that was armed from here ends so long after the last viewer has gone
+_LISTED = 5  # breakpoints that the dialog shows
 _DEFAULT_MAX_NORM = 1.0  # the usual bound of clip_grad_norm_ in published training scripts
 _UNREACHABLE = {
     WAITING: "no run yet: nothing to send to",
@@ -98,6 +104,12 @@ def intent(action: str, scene: Scene, *, dump_folder: str) -> Intent:
             return ScaleLr(2.0)
         case "lr_release":
             return ReleaseLr()
+        case "undo":
+            return Undo()
+        case "inspect":
+            return _inspect(scene)
+        case "breakpoint":
+            return _breakpoint(scene)
         case "dump":
             return _dump(scene, dump_folder)
         case "checkpoint":
@@ -111,17 +123,21 @@ def intent(action: str, scene: Scene, *, dump_folder: str) -> Intent:
         case "rollback":
             return _roll_back(scene)
         case "stop":
-            return Question(
-                "stop the training",
-                (
-                    ("run", f"{scene.frame.name}  pid {scene.frame.pid}"),
-                    ("step", "-" if scene.frame.step is None else f"{scene.frame.step:,}"),
-                    ("how", "at the next boundary, as by ctrl+c: KeyboardInterrupt"),
-                    ("undo", "none"),
-                ),
-                lambda _: Stop(),
-            )
+            return _stop(scene)
     return f"{action} is not a training key"
+
+
+def _stop(scene: Scene) -> Intent:
+    return Question(
+        "stop the training",
+        (
+            ("run", f"{scene.frame.name}  pid {scene.frame.pid}"),
+            ("step", "-" if scene.frame.step is None else f"{scene.frame.step:,}"),
+            ("how", "at the next boundary, as by ctrl+c: KeyboardInterrupt"),
+            ("undo", "none"),
+        ),
+        lambda _: Stop(),
+    )
 
 
 def _skip(scene: Scene) -> Intent:
@@ -225,12 +241,61 @@ def _checkpoint(folder: str) -> Intent:
     )
 
 
+def _inspect(scene: Scene) -> Intent:
+    row = _selected(scene)
+    if row is None:
+        return "no layer is known yet: 3 shows the layers"
+    if scene.frame.state not in (PAUSED, HELD):
+        return "a layer is looked at while the training waits: space pauses"
+    return Inspect(row.path)
+
+
+_EXAMPLES = (
+    "grad_norm > 1e3 and step > 100",
+    'nan in "blocks.3.*"    inf in loss    lr < 1e-5',
+    'output "encoder.4" absmax > 1e4',
+)
+
+
+def _breakpoint(scene: Scene) -> Intent:
+    def answer(typed: str) -> AnyCommand | str:
+        first, _, rest = typed.strip().partition(" ")
+        if first == "clear":
+            rest = rest.strip()
+            if not (rest == "all" or rest.isdecimal()):
+                return "clear takes the number of a breakpoint, or all"
+            command: AnyCommand = ClearBreakpoint(None if rest == "all" else int(rest[:9]))
+        else:
+            command = SetBreakpoint(typed)
+        return command.problem() or command
+
+    known = [
+        (f"set {each.number}", f"{each.condition}   hits {each.hits:,}")
+        for each in scene.frame.breakpoints[-_LISTED:]
+    ]
+    return Question(
+        "breakpoint",
+        (
+            ("holds", "the training before the update at which this becomes true"),
+            *(("such as" if not at else "", words) for at, words in enumerate(_EXAMPLES)),
+            ("and", "grad, weight, update, output; not, or, ( ): `tuimon ctl --help` lists all"),
+            *known,
+            *([("clear", "clear 2, or clear all")] if known else []),
+        ),
+        answer,
+        label="condition",
+    )
+
+
+def _selected(scene: Scene) -> TreeRow | None:
+    rows = scene.heat.tree.rows() if scene.frame.layers is not None else []
+    return rows[max(0, min(scene.heat.cursor, len(rows) - 1))] if rows else None
+
+
 def _dump(scene: Scene, folder: str) -> Intent:
-    table = scene.frame.layers
-    rows = scene.heat.tree.rows()
-    if table is None or not rows:
+    table, row = scene.frame.layers, _selected(scene)
+    if table is None or row is None:
         return "no layer is known yet"
-    row = rows[max(0, min(scene.heat.cursor, len(rows) - 1))]
     names = [table.names[index] for index in row.members if index < len(table.names)]
     size = bytes_of(table, row.members)
     shown = names[0] if len(names) == 1 else f"{row.path}  ({len(names):,} parameters)"

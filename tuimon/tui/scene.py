@@ -21,6 +21,7 @@ CHARTS = "charts"
 LAYERS = "layers"
 EVENTS = "events"
 AMP = "amp"
+LOOK = "look"  # at one layer; opened by asking for it
 
 
 @dataclass
@@ -87,6 +88,14 @@ class EventDesk:
 
 
 @dataclass
+class LookDesk:
+    """Which layer was looked at, and how far the answer is scrolled."""
+
+    layer: str = ""
+    top: int = 0
+
+
+@dataclass
 class Scene:
     """One picture."""
 
@@ -108,6 +117,7 @@ class Scene:
     charts: ChartDesk = field(default_factory=ChartDesk)
     heat: HeatDesk = field(default_factory=HeatDesk)
     log: EventDesk = field(default_factory=EventDesk)
+    look_desk: LookDesk = field(default_factory=LookDesk)
 
     def with_frame(self, frame: Frame) -> Scene:
         """The same choices on another frame; desks are shared."""

@@ -17,7 +17,9 @@ def apply_history(state: RunState, history: History) -> None:
         history.system,
         *history.memory.values(),
         history.governor,
+        history.breakpoints,
         *history.samples,
+        *history.inspections,
     ):
         if record is not None:
             state.apply(record)
@@ -38,10 +40,8 @@ def apply_history(state: RunState, history: History) -> None:
         state.apply(event)
     if history.last_step is not None:
         state.note_step(history.last_step)
-    for symptom in history.symptoms:
-        state.apply(symptom)
-    for command in history.commands:
-        state.apply(command)
+    for told in (*history.symptoms, *history.commands):
+        state.apply(told)
     state.amp.resume(history)
     for autopsy in history.autopsies:
         state.apply(autopsy)
@@ -49,10 +49,6 @@ def apply_history(state: RunState, history: History) -> None:
         state.apply(finding)
     for trial in history.trials:
         state.apply(trial)
-    if history.breakpoints is not None:
-        state.apply(history.breakpoints)
-    for reply in history.inspections:
-        state.apply(reply)
     if history.crash is not None:
         state.apply(history.crash)
     for reason, count in history.totals.lost.items():

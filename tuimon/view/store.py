@@ -6,7 +6,6 @@ session tells how the run stands.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,10 +14,10 @@ from tuimon.feed.chronicle import MAX_LR_GROUPS, MAX_SERIES, MEASURED, logged_na
 from tuimon.feed.samples import Samples
 from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict
 from tuimon.model.autopsy import Autopsy
-from tuimon.model.breakpoints import MAX_BREAKPOINTS, Breakpoint, Breakpoints
+from tuimon.model.breakpoints import Breakpoints
 from tuimon.model.crash import Crash
 from tuimon.model.findings import FindingRecord
-from tuimon.model.inspection import MAX_INSPECTIONS, InspectReply
+from tuimon.model.inspection import InspectReply
 from tuimon.model.records import (
     AnyRecord,
     Batch,
@@ -48,6 +47,7 @@ from tuimon.view.layer_history import PRIMARY, LayerHistory
 from tuimon.view.ledger import Ledger
 from tuimon.view.log import Log
 from tuimon.view.pace import Pace
+from tuimon.view.reached import Reached
 from tuimon.view.scenes import Scenes
 from tuimon.view.series import Series
 
@@ -88,8 +88,7 @@ class RunState:
         self.amp = AmpAccount()
         self.scenes = Scenes()
         self._newest_steps: dict[int, int] = {}
-        self._breakpoints: tuple[Breakpoint, ...] = ()
-        self._inspections: deque[InspectReply] = deque(maxlen=MAX_INSPECTIONS)
+        self.reached = Reached()
         self._apply: dict[type, Callable[[Any], None]] = {
             Hello: self._on_hello,
             LayerTable: self.layers.adopt,
@@ -100,8 +99,6 @@ class RunState:
             Event: self.log.add_event,
             Symptom: self._on_symptom,
             CommandState: self.ledger.add,
-            Breakpoints: self._on_breakpoints,
-            InspectReply: self._inspections.append,
             System: self._on_system,
             Memory: self._on_memory,
             Output: self.log.add_output,
@@ -109,17 +106,10 @@ class RunState:
             Loss: self._on_loss,
             Batch: self._on_batch,
             RingLost: self._on_ring_lost,
-            Governor: self.samples.add,
-            ParameterSamples: self.samples.add,
-            Activations: self.samples.add,
-            Histogram: self.samples.add,
-            Crash: self.scenes.add,
-            Autopsy: self.scenes.add,
-            FindingRecord: self.scenes.add,
-            TrialRecord: self.scenes.add,
-            AmpSkip: self.amp.see,
-            AmpCalls: self.amp.see,
-            AmpVerdict: self.amp.see,
+            **dict.fromkeys((Governor, ParameterSamples, Activations, Histogram), self.samples.add),
+            **dict.fromkeys((Crash, Autopsy, FindingRecord, TrialRecord), self.scenes.add),
+            **dict.fromkeys((AmpSkip, AmpCalls, AmpVerdict), self.amp.see),
+            **dict.fromkeys((Breakpoints, InspectReply), self.reached.add),
         }
         self._counted = (Step, DeviceStats, LayerTable, ParameterSamples, Activations)
 
@@ -145,9 +135,6 @@ class RunState:
         steps_per_s = self.pace.steps_per_s if moving else None
         total = hello.total_steps if hello else None
         done = None if step is None else step.step
-        eta_s = None
-        if steps_per_s and total is not None and done is not None:
-            eta_s = max(0, total - 1 - done) / steps_per_s
         return Frame(
             state=standing.state,
             state_detail=standing.detail,
@@ -160,7 +147,7 @@ class RunState:
             step=done,
             total_steps=total,
             steps_per_s=steps_per_s,
-            eta_s=eta_s,
+            eta_s=_eta_s(total, done, steps_per_s),
             silent_for_s=standing.silent_for_s,
             series=dict[str, SeriesView](self.series),
             heat=self.layers.heat,
@@ -186,8 +173,8 @@ class RunState:
             autopsies=self.scenes.autopsies,
             findings=self.scenes.findings,
             trials=self.scenes.trials,
-            breakpoints=self._breakpoints,
-            inspections=tuple(self._inspections),
+            breakpoints=self.reached.breakpoints,
+            inspections=self.reached.inspections,
         )
 
     def sample(self, name: str, step: int, value: float) -> None:
@@ -264,9 +251,6 @@ class RunState:
     def _on_batch(self, record: Batch) -> None:
         self._batch = record
 
-    def _on_breakpoints(self, record: Breakpoints) -> None:
-        self._breakpoints = tuple(record.items[:MAX_BREAKPOINTS])
-
     def _on_symptom(self, record: Symptom) -> None:
         time_s = self.pace.last_time_s or 0.0
         text = record.detail or record.kind
@@ -318,6 +302,12 @@ class RunState:
             if series.first_step is not None and _optimizer_of(name) == PRIMARY
         ]
         return min(firsts, default=None)
+
+
+def _eta_s(total: int | None, done: int | None, steps_per_s: float | None) -> float | None:
+    if not steps_per_s or total is None or done is None:
+        return None
+    return max(0, total - 1 - done) / steps_per_s
 
 
 def _suffix(optimizer: int) -> str:

@@ -10,6 +10,7 @@ from tuimon.tui.panels.device import AmpPanel, CompactPanel, MemoryPanel, StepPa
 from tuimon.tui.panels.events import EventsPanel, LedgerPanel
 from tuimon.tui.panels.header import AlertPanel, FooterPanel, HeaderPanel
 from tuimon.tui.panels.incident import IncidentPanel
+from tuimon.tui.panels.look import LookPanel
 from tuimon.tui.rows import Row, centred
 from tuimon.tui.scene import Panel, PanelFactory, Scene
 from tuimon.tui.screens import CHART_PREFIX, MIN_COLUMNS, MIN_ROWS
@@ -46,6 +47,7 @@ _FACTORIES: dict[str, PanelFactory] = {
     "events": EventsPanel,
     "ledger": LedgerPanel,
     "incident": IncidentPanel,
+    "look": LookPanel,
     "account": AccountPanel,
     "skips": SkipsPanel,
     "compact": CompactPanel,

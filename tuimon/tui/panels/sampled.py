@@ -62,7 +62,7 @@ def sample_rows(look: Look, frame: Frame, path: str, width: int, *, parameter: b
     ):
         histogram = samples.histogram(what, name)
         if histogram is not None:
-            rows += _histogram_rows(look, word, histogram, width)
+            rows += histogram_rows(look, word, histogram, width)
     return rows
 
 
@@ -89,7 +89,7 @@ def _output_rows(look: Look, found: tuple[int, Activation] | None) -> list[Row]:
     ]
 
 
-def _histogram_rows(look: Look, word: str, histogram: Histogram, width: int) -> list[Row]:
+def histogram_rows(look: Look, word: str, histogram: Histogram, width: int) -> list[Row]:
     """Bars over the number line, each side logarithmic, and the magnitudes at its ends."""
     if len(histogram.counts) != 2 * HISTOGRAM_BINS * 4:
         return []
