@@ -12,6 +12,7 @@ from rich.segment import Segment
 from tuimon.model.units import DASH, number
 from tuimon.tui import braille
 from tuimon.tui.axis import Scale, log_ticks, nice_ticks, short
+from tuimon.tui.marking import columns_of, on_ruler
 from tuimon.tui.rows import Row, centred, data, framed, text
 from tuimon.tui.scene import ChartChoice, Scene
 from tuimon.tui.theme import Look
@@ -90,6 +91,9 @@ def draw_chart(scene: Scene, name: str, width: int, height: int, *, focused: boo
     body = _body(look, plot, chars, colours, _styles(look, name))
     reading = _reading(scene, series, plot, envelope, name=name, cross=cross)
     ruler = _ruler(look, plot, focused=focused)
+    if "@" not in name:  # another optimizer counts steps of its own
+        found = columns_of(scene.frame, start, end, columns)
+        ruler = on_ruler(look, ruler, (LABEL_WIDTH + 1 + each for each in found))
     return framed(look, body, width, title=title, reading=reading, ruler=ruler, focused=focused)
 
 
@@ -386,7 +390,8 @@ class ChartPanel:
         version = series.version if series is not None else -1
         reach = window.steps(scene.frame.history_first_step or 0, scene.frame.step or 0)
         chosen = (choice.log, choice.smooth, choice.cap, scene.charts.cross_step)
-        return (version, reach, window.span, window.end, chosen, scene.frame.clip, scene.screen)
+        told = (scene.frame.clip, scene.frame.commands, len(scene.frame.events))
+        return (version, reach, window.span, window.end, chosen, told, scene.screen)
 
     def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
         """The panel."""

@@ -34,6 +34,7 @@ class GlyphSet:
     no_data: str = "·"
     missing: str = "–"
     skip: str = "×"
+    mark: str = "◆"
 
     @property
     def ascii_only(self) -> bool:
@@ -61,6 +62,7 @@ BLOCK = GlyphSet(
     ellipsis="~",
     missing="-",
     skip="x",
+    mark="♦",
 )
 
 ASCII = GlyphSet(
@@ -88,6 +90,7 @@ ASCII = GlyphSet(
     no_data=":",
     missing="-",
     skip="x",
+    mark="@",
 )
 
 SETS = {glyphs.name: glyphs for glyphs in (BRAILLE, BLOCK, ASCII)}

@@ -8,6 +8,7 @@ import numpy as np
 from rich.segment import Segment
 
 from tuimon.model.records import NON_FINITE
+from tuimon.tui.marking import columns_of, mark_row
 from tuimon.tui.rows import Row, centred, data, fit, framed, text
 from tuimon.tui.scene import HeatDesk, Scene
 from tuimon.tui.theme import Look
@@ -113,7 +114,8 @@ class HeatPanel:
         heat, desk, frame = scene.frame.heat, scene.heat, scene.frame
         table = (frame.layers.epoch, len(frame.layers.names)) if frame.layers else None
         chosen = (desk.cursor, desk.top, desk.bucket, desk.end, desk.tree.version, desk.absolute)
-        return (heat.version if heat else -1, table, chosen)
+        told = (frame.commands, len(frame.events))
+        return (heat.version if heat else -1, table, chosen, told)
 
     def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
         """The panel."""
@@ -133,16 +135,19 @@ class HeatPanel:
         ever_bad = frame.heat.ever_bad()
         desk.tree.set_bad(ever_bad)
         rows = desk.tree.rows()
-        self.visible_rows = max(1, height - 2)
-        clamp(desk, len(rows), self.visible_rows)
-        shown = rows[desk.top : desk.top + self.visible_rows]
         label_width = min(max(22, width // 5), max(8, width // 3))
         self.columns = desk.columns = max(1, width - 2 - label_width - 1)
         window = heat_window(desk, frame.heat.first_step or 0, frame.heat.last_step, self.columns)
+        marked = columns_of(frame, window.start, window.end, self.columns)
+        self.visible_rows = max(1, height - 2 - bool(marked))
+        clamp(desk, len(rows), self.visible_rows)
+        shown = rows[desk.top : desk.top + self.visible_rows]
         codes = visible_codes(scene, shown, window, self.columns)
         body = self._body(scene, shown, codes, ever_bad, label_width=label_width, focused=focused)
         if not rows:
             body = centred(look, "no layer matches  (esc shows all)", width - 2, height - 2)
+        if marked and height > 3:
+            body.append(mark_row(look, marked, label_width, self.columns))
         words = " grad norm" if desk.absolute else " grad norm, × own median"
         title.append(text(look, words, "dim"))
         return framed(

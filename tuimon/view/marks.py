@@ -44,7 +44,7 @@ def marks(frame: Frame) -> list[Mark]:
             words += f" ({state.old or '–'} → {state.new or '–'})"
         found.append(Mark(state.step, plain(words, 200)))
     found += [
-        Mark(event.step, plain(event.text, 200))
+        Mark(event.step, plain(event.text.removesuffix(f" at step {event.step:,}"), 200))
         for event in frame.events
         if event.kind == BREAKPOINT and event.step is not None
     ]

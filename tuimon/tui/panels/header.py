@@ -9,6 +9,7 @@ from rich.segment import Segment
 from tuimon.model.units import DASH, count, duration_s, number
 from tuimon.tui.axis import short
 from tuimon.tui.event_log import headline
+from tuimon.tui.marking import at_cross
 from tuimon.tui.rows import Row, data, fit, spread, text, width_of
 from tuimon.tui.scene import Scene
 from tuimon.tui.theme import Look
@@ -291,13 +292,15 @@ class FooterPanel:
 
     def key(self, scene: Scene) -> object:
         """Changes with the notice and the keys."""
-        return (scene.notice, scene.hint)
+        return (scene.notice, scene.hint, at_cross(scene))
 
     def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
         """One row; help and quit always stay."""
         look = scene.look
         out: Row = [text(look, " ")]
         words, colour = scene.notice
+        if not words and (found := at_cross(scene)):
+            words, colour = f"{look.glyphs.mark} {found}", "warn"
         if words:
             out += [data(look, words, colour, bold=True), text(look, "  ")]
             out = fit(look, out, min(width_of(out), max(20, width - 16)))
