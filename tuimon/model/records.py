@@ -160,6 +160,7 @@ class Step(Record, frozen=True, array_like=True, tag=3):
     data_epoch: int | None = None
     batch_index: int | None = None
     left_out: str = ""
+    grad_share: float | None = None  # of the squared norm, where ranks hold parts of gradients
 
 
 MAX_BAD = 32

@@ -160,6 +160,9 @@ def statistics(tensor: torch.Tensor) -> dict[str, Any]:
         "dtype": str(tensor.dtype).removeprefix("torch."),
     }
     values = measurable(tensor)
+    local = getattr(tensor, "to_local", None)
+    if local is not None:  # figures are of what this rank holds
+        tensor = local()
     if values is None and tensor.device.type != "meta" and tensor.layout is torch.strided:
         values = tensor.detach().double() if tensor.numel() and not tensor.is_complex() else None
     if values is None:

@@ -73,6 +73,7 @@ class Plan:
         names: one for each.
         places: index of each in the layer table.
         whole: the table has exactly these parameters in this order.
+        copies: on how many ranks each element of a parameter lies; None where none is distributed.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Plan:
         self.table_size = table_size
         self.ids = {id(param) for param in params}
         self.uniform = _uniform(params)
+        self.copies = None if self.uniform else _copies(params)
 
     def is_for(self, params: Sequence[torch.Tensor], places: Sequence[int]) -> bool:
         """Whether it measures exactly these parameters for these places of the table."""
@@ -104,6 +106,30 @@ def _uniform(params: Sequence[torch.Tensor]) -> bool:
         and param.numel() > 0
         for param in params
     )
+
+
+def _copies(params: Sequence[torch.Tensor]) -> Floats | None:
+    places = [getattr(param, "placements", None) for param in params]
+    if not any(places):
+        return None
+    everywhere = torch.distributed.get_world_size()
+    copies = np.full(len(params), everywhere, np.float32)
+    for index, (param, placements) in enumerate(zip(params, places, strict=True)):
+        if placements:
+            mesh = param.device_mesh  # type: ignore[attr-defined]
+            held = [mesh.size(axis) for axis, each in enumerate(placements) if each.is_replicate()]
+            copies[index] = math.prod(held)
+    return copies
+
+
+def share(plan: Plan, measured: Measured | None) -> float | None:
+    """What this rank adds to the squared norm of all gradients; None where none is distributed."""
+    if plan.copies is None or measured is None:
+        return None
+    squares = measured.norms.astype(np.float64) ** 2 / plan.copies
+    if measured.flags is not None:
+        squares = squares[(measured.flags & (NO_GRAD | UNMEASURED)) == 0]
+    return float(squares.sum())
 
 
 def measure(

@@ -17,7 +17,7 @@ from tuimon.train import clip, rates
 from tuimon.train.account import ClipCall, Losses, ScalerView, Times
 from tuimon.train.census import Weights
 from tuimon.train.rates import Rates
-from tuimon.train.stats import Flags, Measured, Plan, clipped_norm, spread
+from tuimon.train.stats import Flags, Measured, Plan, clipped_norm, share, spread
 
 
 @dataclass(slots=True)
@@ -194,6 +194,7 @@ def step_record(
         data_epoch=place.data_epoch,
         batch_index=place.batch_index,
         left_out=update.left_out,
+        grad_share=share(plan, update.measured),
     )
 
 

@@ -15,6 +15,7 @@ from tuimon.model.commands import Request
 from tuimon.train.agree.link import Link
 from tuimon.train.agree.messages import Ack, Asked, Outcome, Proposal, Vote
 
+ABSENT_LIMIT_S = 10.0  # for the first update of all ranks after that of rank 0
 ACK_LIMIT_S = 15.0  # threads answer within tenths of a second; one may wait for the GIL for long
 VOTE_LIMIT_S = 60.0  # a rank may write a large file before it comes to the same update
 MAX_KNOWN = 4096
@@ -38,6 +39,7 @@ class Rounds:
         self._votes: dict[str, float] = {}  # what is voted about -> when it is given up
         self._until_s = 0.0
         self._all_here = False
+        self._absent_until_s: float | None = None
         self._pause_until_s: float | None = None
         self._lease_until_s: float | None = None
 
@@ -77,9 +79,11 @@ class Rounds:
         self._expire()
         if self._open is not None or not self._asked:
             return
+        absent = self._absent()
+        if absent is None:
+            return
         self._open = asked = self._asked.popleft()
         self._until_s = self._clock() + ACK_LIMIT_S
-        absent = self._absent()
         if absent:  # told first: whoever reads the proposal must not wait for anybody
             self._link.put(f"outcome/{self.number}", Outcome(reason=absent))
         self._link.put(f"round/{self.number}", Proposal(asked.request, asked.held))
@@ -87,16 +91,21 @@ class Rounds:
             self._open = None
             self.number += 1
 
-    def _absent(self) -> str:
-        """Who cannot be asked; "" once all have come."""
+    def _absent(self) -> str | None:
+        """Who does not take part; "" once all have come, None while that is not decided."""
         if self._all_here:
             return ""
         keys = [f"here/{rank}" for rank in range(self._link.size)]
-        if not self._link.has(keys):
-            missing = [rank for rank, key in enumerate(keys) if not self._link.has([key])]
-            return f"{_ranks(missing)} made no update that tuimon watches"
-        self._all_here = True
-        return ""
+        if self._link.has(keys):
+            self._all_here = True
+            return ""
+        now_s = self._clock()
+        if self._absent_until_s is None:
+            self._absent_until_s = now_s + ABSENT_LIMIT_S
+        if now_s < self._absent_until_s:
+            return None
+        missing = [rank for rank, key in enumerate(keys) if not self._link.has([key])]
+        return f"{_ranks(missing)} made no update that tuimon watches"
 
     def settle(self) -> None:
         """End the open round once all have answered, or not in time."""

@@ -1,0 +1,162 @@
+"""A training of several ranks, started for a test, and a viewer of all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tuimon.feed import channel, registry
+from tuimon.feed.codec import decode
+from tuimon.feed.registry import RunInfo
+from tuimon.feed.ring import RingReader
+from tuimon.model.commands import Command, Request
+from tuimon.model.records import CommandState, Event, Record, Step
+
+SCRIPT = Path(__file__).with_name("replicas.py")
+LIMIT_S = 120.0
+ROOT = Path(__file__).parents[2]
+
+
+class Job:
+    """The processes, and what each of them has published."""
+
+    def __init__(
+        self, folder: Path, *, size: int = 2, kind: str = "ddp", group_limit_s: float = 600.0
+    ) -> None:
+        self.folder = folder
+        self.size = size
+        port = free_port()
+        environ = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "TUIMON_SCRIBE": "0",
+            "TUIMON_DIR": str(folder / "runs"),
+            "XDG_STATE_HOME": str(folder / "state"),
+            "PYTHONPATH": str(ROOT),
+        }
+        self.errors = [folder / f"stderr-{rank}" for rank in range(size)]
+        words = [sys.executable, str(SCRIPT)]
+        self.processes = []
+        for rank in range(size):
+            with self.errors[rank].open("wb") as errors:
+                argv = [*words, str(rank), str(size), str(port), str(folder), kind]
+                self.processes.append(
+                    subprocess.Popen([*argv, str(group_limit_s)], env=environ, stderr=errors)
+                )
+        self.runs: list[RunInfo] = []
+        self.records: list[list[Record]] = [[] for _ in range(size)]
+        self._readers: list[RingReader] = []
+
+    def __enter__(self) -> Job:
+        try:
+            for rank, process in enumerate(self.processes):
+                ready = self.folder / f"ready-{rank}"
+                wait_for(lambda r=ready, p=process: r.exists() or p.poll() is not None)
+                info = registry.load(Path(ready.read_text()))
+                mine = next(each for each in info.ranks if each.pid == process.pid)
+                self.runs.append(info)
+                self._readers.append(RingReader(info.path / mine.ring))
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
+        for reader in self._readers:
+            reader.close()
+
+    def kill(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            process.wait()
+
+    def read(self) -> list[list[Record]]:
+        for rank, reader in enumerate(self._readers):
+            while payloads := reader.read(10_000, 5.0):
+                self.records[rank] += map(decode, payloads)
+        return self.records
+
+    def of(self, kind: type, rank: int) -> list[Any]:
+        return [each for each in self.read()[rank] if isinstance(each, kind)]
+
+    def step(self, rank: int) -> int:
+        """The newest update that a rank has made; -1 before the first."""
+        steps = self.of(Step, rank)
+        return steps[-1].step if steps else -1
+
+    def state(self, rank: int) -> int:
+        return self._readers[rank].status().state
+
+    def words(self, rank: int, kind: str) -> list[str]:
+        return [event.text for event in self.of(Event, rank) if event.kind == kind]
+
+    def ask(self, command: Command, rank: int = 0) -> CommandState:
+        request = Request(uuid.uuid4().hex, "tester@here", command, time.time())
+        return channel.ask(self.runs[rank].control, request)
+
+    def states(self, request_id: str, rank: int) -> list[CommandState]:
+        return [state for state in self.of(CommandState, rank) if state.id == request_id]
+
+    def outcome(
+        self, command: Command, rank: int = 0, of: tuple[int, ...] | None = None
+    ) -> list[CommandState]:
+        """Ask, and wait for what becomes of it on each rank."""
+        answer = self.ask(command, rank)
+        assert answer.state == "accepted", answer.reason
+        return self.settled(answer.id, of)
+
+    def settled(self, request_id: str, of: tuple[int, ...] | None = None) -> list[CommandState]:
+        def newest(rank: int) -> CommandState | None:
+            states = self.states(request_id, rank)
+            return states[-1] if states and states[-1].state != "accepted" else None
+
+        ranks = range(self.size) if of is None else of
+        wait_for(lambda: all(newest(rank) for rank in ranks))
+        return [state for rank in ranks if (state := newest(rank)) is not None]
+
+    def end(self) -> list[dict[str, Any]]:
+        """After a stop: wait for all, and return what they have told at the end."""
+        for process in self.processes:
+            process.wait(LIMIT_S)
+        return [json.loads((self.folder / f"end-{rank}").read_text()) for rank in range(self.size)]
+
+    def stderr(self, rank: int) -> str:
+        return self.errors[rank].read_text(errors="replace")
+
+
+def same(states: list[CommandState]) -> CommandState:
+    """What has become of a command, where it is the same on all ranks."""
+    first = states[0]
+    assert all((each.state, each.step) == (first.state, first.step) for each in states), states
+    return first
+
+
+def free_port() -> int:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
+
+
+def wait_for(condition: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
+    """Return as soon as the condition holds; fail when it never does."""
+    until_s = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < until_s, "the condition never held"
+        time.sleep(0.005)

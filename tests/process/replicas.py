@@ -1,0 +1,107 @@
+"""One rank of a training of several, as the tests of agreed commands start it.
+
+Arguments: rank, world size, port of the store, folder for what it writes, kind, time-out of its
+process group in seconds.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import tuimon
+from tuimon.train.session import current_session
+
+MAX_STEPS = 100_000
+LR, MOMENTUM, MAX_NORM = 0.01, 0.9, 1.0
+STEP_S = 0.002  # of every update, so that a training does not run away from its tests
+
+
+def small() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1))
+
+
+def draw(draws: torch.Generator) -> torch.Tensor:
+    """One batch of a rank."""
+    return torch.randn(4, 3, generator=draws)
+
+
+def replicated(kind: str) -> nn.Module:
+    """The same model on all ranks: `ddp` or, with normalisation over all of them, `sync`."""
+    model = small()
+    if kind == "sync":
+        model.append(nn.SyncBatchNorm(1))  # never called on a CPU, which has none of it
+        model[3].forward = lambda x: x
+    return nn.parallel.DistributedDataParallel(model)
+
+
+def sharded() -> nn.Module:
+    from torch.distributed.fsdp import fully_shard
+
+    model = small()
+    for layer in (model[0], model[2], model):
+        fully_shard(layer)
+    return model
+
+
+def loop(model: nn.Module, out: Path, rank: int, momentum: float) -> None:
+    """Train until a stop, or until the step that is written in the file `end`."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=momentum)
+    tuimon.watch(model, optimizer, snapshot_every=5)
+    session = current_session()
+    assert session is not None and session.info is not None
+    tell(out / f"ready-{rank}", session.info.folder)
+    draws = torch.Generator().manual_seed(rank)
+    for step in range(MAX_STEPS):
+        optimizer.zero_grad()
+        x = draw(draws)
+        if (out / f"poison-{rank}").exists():
+            x[0, 0] = float("nan")
+        model(x).pow(2).mean().backward()
+        if not (out / "unclipped").exists():
+            nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)
+        optimizer.step()
+        time.sleep(STEP_S)
+        if (out / "end").exists() and int((out / "end").read_text()) == step:
+            break
+
+
+def tell(file: Path, text: str) -> None:
+    draft = file.with_suffix(".draft")
+    draft.write_text(text)
+    os.replace(draft, file)
+
+
+def values(model: nn.Module) -> list[Any]:
+    params = [getattr(param, "_local_tensor", param) for param in model.parameters()]
+    return [param.detach().tolist() for param in params]
+
+
+def main() -> None:
+    rank, size, port, folder, kind, limit_s = sys.argv[1:]
+    torch.set_num_threads(1)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    limit = datetime.timedelta(seconds=float(limit_s))
+    dist.init_process_group("gloo", rank=int(rank), world_size=int(size), timeout=limit)
+    model = sharded() if kind == "fsdp" else replicated(kind)
+    stopped, out = "", Path(folder)
+    try:
+        loop(model, out, int(rank), 0.0 if kind == "fsdp" else MOMENTUM)
+    except tuimon.Stop as stop:
+        stopped = str(stop)
+    tell(out / f"end-{rank}", json.dumps({"stopped": stopped, "params": values(model)}))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
