@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.pty.terminal import ROOT, Terminal
+from tests.pty.terminal import PATIENCE_S, ROOT, Terminal
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -100,11 +100,7 @@ def test_a_terminal_that_takes_nothing_can_still_be_left(open_terminal: Open) ->
         terminal.send(b"123t")
         time.sleep(0.05)
     os.kill(terminal.pid, signal.SIGTERM)
-    start = time.monotonic()
-    while (ended := os.waitpid(terminal.pid, os.WNOHANG))[0] == 0:
-        assert time.monotonic() - start < 20, "hangs"
-        time.sleep(0.05)
-    terminal.code = os.waitstatus_to_exitcode(ended[1])
+    terminal.code = os.waitstatus_to_exitcode(_drained_until(terminal, os.WNOHANG))
     assert terminal.code == 128 + signal.SIGTERM
 
 
@@ -112,8 +108,9 @@ def test_suspended_and_resumed_it_draws_again(open_terminal: Open) -> None:
     terminal = open_terminal(VIEWER, "live")
     terminal.until("pty-run")
     os.kill(terminal.pid, signal.SIGTSTP)
+    stopped = _drained_until(terminal, os.WNOHANG | os.WUNTRACED)
+    assert os.WIFSTOPPED(stopped)
     terminal.pump(1.0)
-    os.waitpid(terminal.pid, os.WUNTRACED)
     assert is_restored(terminal)
     terminal.screen.reset()
     os.kill(terminal.pid, signal.SIGCONT)
@@ -211,3 +208,13 @@ def test_without_a_terminal_it_says_so() -> None:
     )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1 and "attach --once" in done.stderr
+
+
+def _drained_until(terminal: Terminal, options: int) -> int:
+    """The status of a viewer that ends or stops; one whose terminal is full could do neither."""
+    start = time.monotonic()
+    while (ended := os.waitpid(terminal.pid, options))[0] == 0:
+        assert time.monotonic() - start < PATIENCE_S, "hangs"
+        terminal.pump(0.05)
+        time.sleep(0.01)  # a pump of a closed terminal returns at once
+    return ended[1]
