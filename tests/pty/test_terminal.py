@@ -100,16 +100,18 @@ def test_a_terminal_that_takes_nothing_can_still_be_left(open_terminal: Open) ->
         terminal.send(b"123t")
         time.sleep(0.05)
     os.kill(terminal.pid, signal.SIGTERM)
-    terminal.code = os.waitstatus_to_exitcode(_drained_until(terminal, os.WNOHANG))
+    terminal.code = os.waitstatus_to_exitcode(_status(terminal, os.WNOHANG, is_read=False))
     assert terminal.code == 128 + signal.SIGTERM
 
 
-def test_suspended_and_resumed_it_draws_again(open_terminal: Open) -> None:
-    terminal = open_terminal(VIEWER, "live")
-    terminal.until("pty-run")
-    os.kill(terminal.pid, signal.SIGTSTP)
-    stopped = _drained_until(terminal, os.WNOHANG | os.WUNTRACED)
-    assert os.WIFSTOPPED(stopped)
+@pytest.mark.parametrize("program", ["live", "amid"])
+def test_suspended_and_resumed_it_draws_again(open_terminal: Open, program: str) -> None:
+    """At any moment: also where its own thread holds the lock of what it writes through."""
+    terminal = open_terminal(VIEWER, program)
+    if program == "live":
+        terminal.until("pty-run")
+        os.kill(terminal.pid, signal.SIGTSTP)
+    assert os.WIFSTOPPED(_status(terminal, os.WNOHANG | os.WUNTRACED))
     terminal.pump(1.0)
     assert is_restored(terminal)
     terminal.screen.reset()
@@ -210,11 +212,40 @@ def test_without_a_terminal_it_says_so() -> None:
     assert done.stderr.count("\n") == 1 and "attach --once" in done.stderr
 
 
-def _drained_until(terminal: Terminal, options: int) -> int:
-    """The status of a viewer that ends or stops; one whose terminal is full could do neither."""
+def test_suspended_before_a_full_terminal_it_stops_and_goes_on(open_terminal: Open) -> None:
+    terminal = open_terminal(VIEWER, "live", size=(200, 60))
+    terminal.until("pty-run")
+    for _ in range(40):  # pictures nobody reads
+        terminal.send(b"123t")
+        time.sleep(0.05)
+    os.kill(terminal.pid, signal.SIGTSTP)
+    assert os.WIFSTOPPED(_status(terminal, os.WNOHANG | os.WUNTRACED, is_read=False))
+    os.kill(terminal.pid, signal.SIGCONT)
+    terminal.pump(1.0)
+    terminal.send(b"1")
+    terminal.until("device memory")
+    terminal.send(b"q")
+    assert terminal.end() == 0
+
+
+def test_told_to_go_on_it_starts_nothing_twice(open_terminal: Open) -> None:
+    terminal = open_terminal(VIEWER, "live")
+    terminal.until("pty-run")
+    threads = len(os.listdir(f"/proc/{terminal.pid}/task"))
+    for _ in range(3):
+        os.kill(terminal.pid, signal.SIGCONT)
+        terminal.pump(0.3)
+    assert len(os.listdir(f"/proc/{terminal.pid}/task")) <= threads
+    terminal.send(b"q")
+    assert terminal.end() == 0 and is_restored(terminal)
+
+
+def _status(terminal: Terminal, options: int, *, is_read: bool = True) -> int:
+    """The status of a viewer that ends or stops, while its terminal is read or is not."""
     start = time.monotonic()
     while (ended := os.waitpid(terminal.pid, options))[0] == 0:
         assert time.monotonic() - start < PATIENCE_S, "hangs"
-        terminal.pump(0.05)
+        if is_read:
+            terminal.pump(0.05)
         time.sleep(0.01)  # a pump of a closed terminal returns at once
     return ended[1]

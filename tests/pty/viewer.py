@@ -1,14 +1,20 @@
 """The program under test: the real viewer on this terminal, with a made-up run behind it.
 
-`viewer.py live|crash|attach`: a run that goes on, one whose third frame raises, or the check of the
-terminal alone.
+`viewer.py live|crash|attach|amid`: a run that goes on, one whose third frame raises, the check of
+the terminal alone, or a run whose viewer is suspended while it holds the lock of its output.
 """
 
 from __future__ import annotations
 
+import os
+import queue
+import signal
 import sys
 import time
 from dataclasses import replace
+from typing import IO
+
+from textual.drivers._writer_thread import WriterThread
 
 from tests.tui.fake import FakeRun, FakeSession
 from tuimon.errors import TuimonError
@@ -42,6 +48,26 @@ class Crashing(FakeSession):
         return self.current
 
 
+def suspend_amid_a_write() -> None:
+    """SIGTSTP, once a picture is there, at the one instruction where a handler must not write."""
+    init = WriterThread.__init__
+
+    class Queue(queue.Queue):  # type: ignore[type-arg]
+        struck = False
+
+        def _put(self, item: object) -> None:  # called with the lock held
+            super()._put(item)
+            if not Queue.struck and "pty-run" in str(item):
+                Queue.struck = True
+                os.kill(os.getpid(), signal.SIGTSTP)
+
+    def with_such_a_queue(self: WriterThread, file: IO[str]) -> None:
+        init(self, file)
+        self._queue = Queue()
+
+    WriterThread.__init__ = with_such_a_queue  # type: ignore[method-assign]
+
+
 def main(what: str) -> int:
     """Run the viewer; its exit code."""
     try:
@@ -49,6 +75,8 @@ def main(what: str) -> int:
             return start.attach(None)
         if what == "crash":
             return start.watch(Crashing(FakeRun(steps=50, blocks=1).frame()))
+        if what == "amid":
+            suspend_amid_a_write()
         return start.watch(Moving())
     except TuimonError as error:
         print(f"tuimon: {error}", file=sys.stderr)

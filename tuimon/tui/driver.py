@@ -83,17 +83,34 @@ class SafeDriver(LinuxDriver):
             self._writer_thread._queue.maxsize = 0
         for number in _SIGNALS:
             self._loop.add_signal_handler(number, self._end, 128 + number)
+        # Both write. Stock Textual does so between any two instructions of this thread, one of
+        # which may hold the lock of the queue: it would wait for itself.
+        self._loop.add_signal_handler(signal.SIGTSTP, self._sigtstp_application)
+        self._loop.add_signal_handler(signal.SIGCONT, self._sigcont_application)
+
+    def _sigcont_application(self, *_: Any) -> None:
+        if self._must_signal_resume:  # else it had not been suspended: all of it still runs
+            super()._sigcont_application()
+
+    def suspend_application_mode(self) -> None:
+        """Give the terminal back; one that takes nothing gets the rest when both go on."""
+        self.stop_application_mode()
+        self._write_last_words()
 
     def close(self) -> None:
         """Wait for the last words to be taken, but not for ever."""
-        writer = self._writer_thread
-        if writer is None:
-            return
-        writer._queue.put(None)
-        writer.join(_LAST_WORDS_S)
-        if writer.is_alive():
+        if not self._write_last_words():
             # The thread holds the lock of the stream: an ordinary exit would wait for it.
             os._exit(self._app.return_code or EXIT_HANG_UP)
+
+    def _write_last_words(self) -> bool:
+        """Whether the terminal took all within the time."""
+        writer = self._writer_thread
+        if writer is None:
+            return True
+        writer._queue.put(None)
+        writer.join(_LAST_WORDS_S)
+        return not writer.is_alive()
 
     def _end(self, code: int) -> None:
         self._app.exit(return_code=code)
