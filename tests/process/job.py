@@ -23,7 +23,7 @@ from tuimon.model.commands import Command, Request
 from tuimon.model.records import CommandState, Event, Record, Step
 
 SCRIPT = Path(__file__).with_name("replicas.py")
-LIMIT_S = 120.0
+LIMIT_S = 240.0
 ROOT = Path(__file__).parents[2]
 
 
@@ -31,7 +31,13 @@ class Job:
     """The processes, and what each of them has published."""
 
     def __init__(
-        self, folder: Path, *, size: int = 2, kind: str = "ddp", group_limit_s: float = 600.0
+        self,
+        folder: Path,
+        *,
+        size: int = 2,
+        kind: str = "ddp",
+        group_limit_s: float = 600.0,
+        script: Path = SCRIPT,
     ) -> None:
         self.folder = folder
         self.size = size
@@ -45,7 +51,7 @@ class Job:
             "PYTHONPATH": str(ROOT),
         }
         self.errors = [folder / f"stderr-{rank}" for rank in range(size)]
-        words = [sys.executable, str(SCRIPT)]
+        words = [sys.executable, str(script)]
         self.processes = []
         for rank in range(size):
             with self.errors[rank].open("wb") as errors:

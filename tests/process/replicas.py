@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,8 @@ def values(model: nn.Module) -> list[Any]:
     return [param.detach().tolist() for param in params]
 
 
-def main() -> None:
+def main(measure: Callable[[], Any] = str) -> None:
+    """Train, then say how it ended, and what `measure` finds while all ranks are still there."""
     rank, size, port, folder, kind, limit_s = sys.argv[1:]
     torch.set_num_threads(1)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
@@ -99,7 +101,11 @@ def main() -> None:
         loop(model, out, int(rank), 0.0 if kind == "fsdp" else MOMENTUM)
     except tuimon.Stop as stop:
         stopped = str(stop)
-    tell(out / f"end-{rank}", json.dumps({"stopped": stopped, "params": values(model)}))
+    measured = measure()
+    if not stopped:
+        dist.barrier()
+    found = {"stopped": stopped, "params": values(model), "measured": measured}
+    tell(out / f"end-{rank}", json.dumps(found))
     dist.destroy_process_group()
 
 

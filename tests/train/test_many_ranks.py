@@ -19,7 +19,7 @@ from tuimon.model import commands
 from tuimon.model.records import HELD, PAUSED, RUNNING, CommandState, Step
 from tuimon.model.shards import whole_norm
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(500)
 GROUP_LIMIT_S = 2.0
 BOUND = 0.001
 RANKS = range(2)

@@ -275,14 +275,15 @@ def inspect(run: Target, *, layer: str, timeout_s: float, as_json: bool) -> int:
 
 
 @ctl.command()
+@click.option("--rank", default=0, metavar="R", help="Whose, where there are several ranks.")
 @_answer_options
 @click.pass_obj
-def autopsy(run: Target, *, timeout_s: float, as_json: bool) -> int:
+def autopsy(run: Target, *, rank: int, timeout_s: float, as_json: bool) -> int:
     """Examine the next update, bad or not."""
     from tuimon.cli import control
     from tuimon.model.commands import RunAutopsy
 
-    return control.send(run, RunAutopsy(), timeout_s=timeout_s, as_json=as_json)
+    return control.send(run, RunAutopsy(rank), timeout_s=timeout_s, as_json=as_json)
 
 
 @ctl.command()
