@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from tests.train.conftest import Feed, wait_for
 from tests.train.test_gate import Training, applied
 from tuimon.model import commands
 from tuimon.model.breakpoints import Breakpoints
-from tuimon.model.records import PAUSED, RUNNING, CommandState, Event
+from tuimon.model.records import NAN, PAUSED, RUNNING, CommandState, DeviceStats, Event
 from tuimon.train import monitor as monitors
 from tuimon.train.policy import Policy
 
@@ -213,3 +214,38 @@ def test_the_same_numbers_with_breakpoints_that_are_not_hit(feed: Feed) -> None:
     never = ['output "*" absmax > 1e30', 'weight "*" norm > 1e30', 'nan in "*"', "loss > 1e30"]
     assert all(map(torch.equal, free, trained([*never, 'grad "*" norm > 1e30'])))
     assert not breaks(feed)
+
+
+def test_on_a_device_what_has_arrived_is_judged_once(feed: Feed) -> None:
+    training = Training(feed, steps=3)
+    training.loop()
+    observer = monitors._wiring.observer
+    track = observer.roster.primary
+    names = feed.table.names
+    norms, flags = torch.ones(len(names)), torch.zeros(len(names), dtype=torch.uint8)
+    norms[0], flags[1] = 7.0, NAN
+
+    def arrived(step: int, grad_norm: float) -> None:
+        newest = DeviceStats(
+            step, epoch=feed.table.epoch, loss=2.0, grad_norm=grad_norm,
+            norms=norms.numpy().tobytes(), flags=flags.numpy().tobytes(),
+        )  # fmt: skip
+        track.late = SimpleNamespace(newest=newest)
+
+    asked = ["grad_norm > 5 and step >= 1", 'grad "0" norm > 6', f'nan in "{names[1]}"', "loss > 3"]
+    for condition in asked:
+        assert feed.ask(commands.SetBreakpoint(condition)).state == "accepted"
+    observer.gate.at_gate(track)
+    late, found = track.late, []
+    try:
+        for step, grad_norm in ((0, 9.0), (1, 9.0), (1, 9.0), (2, 1.0)):
+            arrived(step, grad_norm)
+            found.append(observer.breaks.judge(track))
+    finally:
+        track.late = late
+    assert found == [True, True, False, False]
+    texts = [event.text for event in breaks(feed)]
+    assert texts[0].startswith('breakpoint 2: grad "0" norm > 6 (grad 0.weight norm = 7)')
+    assert texts[1].startswith("breakpoint 3: nan in ")
+    assert texts[2].endswith("(grad_norm = 9) at step 1, seen 2 updates later")
+    assert len(texts) == 3

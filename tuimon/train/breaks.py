@@ -189,7 +189,8 @@ class Breaks:
         until_s: float | None = time.time() + self._observer.examiner.policy.hold_limit_s
         if self._observer.gate.is_pausing:
             until_s = None
-        late = f", seen {next_step - step} later" if next_step > step else ""
+        gone = next_step - step
+        late = f", seen {gone:,} update{'s' * (gone > 1)} later" if gone else ""
         for each, seen in hits:
             each.hits += 1
             each.last_step = step

@@ -49,6 +49,7 @@ from tuimon.train.place import find_place
 
 REPEAT_S = 5.0  # how often records that a late reader needs are published again
 CAPABILITIES = ["pause", "step", "clip", "dump", "stop", "hold", "skip", "autopsy"]
+CAPABILITIES += ["breakpoint", "inspect", "undo"]
 
 _current: Session | None = None
 _start_lock = threading.Lock()  # start_session may be called from any user thread

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tuimon.model.inspection import Inspected, InspectReply
+from tuimon.model.text import plain
 from tuimon.model.units import duration_s
 from tuimon.tui.panels.events import wrapped
 from tuimon.tui.panels.sampled import histogram_rows
@@ -76,10 +77,10 @@ def _waiting(scene: Scene) -> str:
         return "nothing was looked at so far: i on a layer, while the training waits"
     newest = next((c for c in reversed(scene.frame.commands) if c.command == "Inspect"), None)
     if newest is not None and newest.state in ("refused", "expired"):
-        return f"{layer}: {newest.reason or newest.state}"
+        return plain(f"{layer}: {newest.reason or newest.state}")
     if scene.frame.state in (PAUSED, HELD):
-        return f"looking at {layer}"
-    return f"{layer} is looked at before the next update"
+        return plain(f"looking at {layer}")
+    return plain(f"{layer} is looked at before the next update")
 
 
 def reply_rows(look: Look, reply: InspectReply, width: int) -> list[Row]:
