@@ -43,12 +43,8 @@ def apply_history(state: RunState, history: History) -> None:
     for told in (*history.symptoms, *history.commands):
         state.apply(told)
     state.amp.resume(history)
-    for autopsy in history.autopsies:
-        state.apply(autopsy)
-    for finding in history.findings:
-        state.apply(finding)
-    for trial in history.trials:
-        state.apply(trial)
+    for seen in (*history.autopsies, *history.findings, *history.trials):
+        state.apply(seen)
     if history.crash is not None:
         state.apply(history.crash)
     for reason, count in history.totals.lost.items():
