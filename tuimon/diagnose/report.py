@@ -125,7 +125,7 @@ def write_report(
     Raises:
         OSError: the target cannot be written; what was there stays.
     """
-    text = json.dumps(document, allow_nan=False, ensure_ascii=False, indent=1) + "\n"
+    text = _harmless(json.dumps(document, allow_nan=False, ensure_ascii=False, indent=1)) + "\n"
     target = Path(os.path.realpath(path)) if follows else path
     if not follows and target.is_symlink():
         target.unlink()
@@ -147,6 +147,13 @@ def write_report(
         with contextlib.suppress(OSError):
             os.unlink(draft)
         raise
+
+
+def _harmless(text: str) -> str:
+    """The same JSON with escapes in place of what a terminal that is shown the file would obey."""
+    return "".join(
+        each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text
+    )
 
 
 def once_a_step(symptoms: Iterable[Symptom]) -> list[Symptom]:

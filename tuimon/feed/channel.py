@@ -186,11 +186,16 @@ class ControlServer:
         client.close()
 
     def _accept(self, selector: selectors.BaseSelector) -> None:
+        """Take in everybody who waits to be let in, up to a full house."""
         assert self._listener is not None
-        try:
-            client, _ = self._listener.accept()
-        except OSError:
-            return
+        for _ in range(MAX_CLIENTS):
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self._welcome(client, selector)
+
+    def _welcome(self, client: socket.socket, selector: selectors.BaseSelector) -> None:
         if peer_uid(client) != os.getuid():
             client.close()
             return

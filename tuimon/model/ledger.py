@@ -285,5 +285,4 @@ def _jsonable(value: Any) -> Any:
 
 def _dumped(row: Head | Line) -> bytes:
     # All ASCII, so that a terminal that is shown the file as it is meets nothing but letters.
-    text = json.dumps(msgspec.to_builtins(row), allow_nan=False).replace("\x7f", "\\u007f")
-    return text.encode() + b"\n"
+    return json.dumps(msgspec.to_builtins(row), allow_nan=False).encode() + b"\n"

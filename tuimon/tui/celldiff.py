@@ -20,6 +20,8 @@ from rich.style import Style
 from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
 from textual.strip import SGR_STYLES, Strip
 
+from tuimon.model.text import plain
+
 _CUBE = {0: 0, 95: 1, 135: 2, 175: 3, 215: 4, 255: 5}  # channel values of xterm's colour cube
 _GREYS = {8 + 10 * index: 232 + index for index in range(24)}
 _BRIDGE_CELLS = 4  # unchanged cells up to this many are cheaper to send than to jump over
@@ -182,6 +184,10 @@ class ScreenMemory:
         """Write what differs in a part of one row and remember it."""
         width, height = self._size
         content = "".join([part.text for part in parts])
+        if not content.isprintable():
+            # Every panel makes what came from a training safe; this is where a slip ends.
+            parts = [Segment(plain(part.text), part.style) for part in parts]
+            content = "".join([part.text for part in parts])
         if not content or row >= height or column >= width:
             return
         number = self._appearances.number

@@ -45,7 +45,7 @@ def heading(words: str, note: str = "") -> list[Line]:
 
 def pair(label: str, value: str, tone: str = "text", *, limit: int = 400) -> Line:
     """A word and its value."""
-    return Line(((plain(value, limit), tone),), label)
+    return Line(((plain(value, limit), tone),), plain(label))
 
 
 def table(
