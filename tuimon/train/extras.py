@@ -102,6 +102,7 @@ class Extras:
         self._turns.clear()
         self._said.clear()
         self.seen.clear()
+        self.on_samples = None
 
     def stop(self) -> None:
         """Drop a sample that is being taken; no hook of it stays."""

@@ -266,4 +266,3 @@ class Frame:
     breakpoints: tuple[Breakpoint, ...] = ()  # what is set, by number
     inspections: tuple[InspectReply, ...] = ()  # looks at layers, oldest first, bounded
     waits_for_s: float | None = None  # for how long it has been paused or held
-    waits_because: str = ""  # who or what has paused it, where that is known

@@ -26,20 +26,18 @@ def with_wait(frame: Frame, changed_s: float, now_s: float) -> Frame:
     kinds = (HOLD,) if frame.state == HELD else (BREAKPOINT, PAUSE)
     began = next((each for each in reversed(frame.events) if each.kind in kinds), None)
     until_s = None if began is None else began.until_s
-    because = detail = ""
+    detail = ""
+    keys = "space resumes, . makes one step"
+    lasting = "only resume or stop ends it"
     if began is not None and began.kind == BREAKPOINT:
-        because = began.text
-        ends = "" if until_s is not None else "; only resume or stop ends it"
-        detail = f"{because}: space resumes, . makes one step{ends}"
+        detail = f"{began.text}: {keys}{'' if until_s is not None else '; ' + lasting}"
     elif began is not None and began.kind == PAUSE:
-        because = f"paused {began.detail}".rstrip()
         where = "" if began.step is None else f" before update {began.step:,}"
-        detail = f"{because}{where}: space resumes, . makes one step; only resume or stop ends it"
+        detail = f"paused {began.detail}{where}: {keys}; {lasting}"
     return replace(
         frame,
         state_detail=detail or frame.state_detail,
         waits_for_s=max(0.0, now_s - changed_s) if changed_s > 0 else None,
-        waits_because=because,
         hold_left_s=None if until_s is None else max(0.0, until_s - now_s),
     )
 
