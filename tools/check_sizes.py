@@ -26,7 +26,8 @@ EXCEPTIONS: dict[str, str] = {
     "tuimon/train/update.py::step_record": "one line for each field of the record",
     "tests/tui/test_keys.py": "one test for each group of keys",
 }
-AS_WRITTEN = ("tests/cases/second/", "tests/cases/third/")  # scripts of others, measured as they wrote them
+# Scripts of others, measured as they wrote them.
+AS_WRITTEN = ("tests/cases/second/", "tests/cases/third/")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -42,6 +42,7 @@ from tuimon.model.samples import Activations, Governor, Histogram, ParameterSamp
 from tuimon.model.text import plain
 from tuimon.model.trials import TrialRecord
 from tuimon.view.amp import AmpAccount
+from tuimon.view.evidence_only import EVIDENCE_ONLY, pass_over
 from tuimon.view.frame import LATE, LIVE, WAITING, Clip, DataPlace, Exit, Frame, SeriesView
 from tuimon.view.layer_history import PRIMARY, LayerHistory
 from tuimon.view.ledger import Ledger
@@ -110,7 +111,9 @@ class RunState:
             **dict.fromkeys((Crash, Autopsy, FindingRecord, TrialRecord), self.scenes.add),
             **dict.fromkeys((AmpSkip, AmpCalls, AmpVerdict), self.amp.see),
             **dict.fromkeys((Breakpoints, InspectReply), self.reached.add),
+            **dict.fromkeys(EVIDENCE_ONLY, pass_over),
         }
+        self.known = frozenset(self._apply)
         self._counted = (Step, DeviceStats, LayerTable, ParameterSamples, Activations)
 
     def apply(self, record: AnyRecord) -> None:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from tuimon.feed.chronicle import MAX_SERIES, Chronicle
+from tuimon.model.loop import Warned
 from tuimon.model.records import (
     NAN,
     NO_GRAD,
     POS_INF,
+    AnyRecord,
     Batch,
     CommandState,
     DeviceStats,
@@ -85,6 +87,14 @@ def test_every_record_kind_is_known():
     assert [line.text for line in frame.output] == ["hello"]
     run.apply(object())  # type: ignore[arg-type]
     assert run.unknown_records == 1
+
+
+def test_no_kind_of_record_is_called_lost_because_it_is_not_drawn():
+    """What another version writes is; what this one writes is shown or is for the scribe alone."""
+    run = RunState()
+    assert set(get_args(AnyRecord)) == run.known
+    run.apply(Warned(0, "scheduler-order", "lr_scheduler.step() first"))
+    assert run.frame(Standing(LIVE)).lost == {}
 
 
 def test_a_fresh_state_draws():

@@ -224,6 +224,9 @@ class StepPanel:
         lost = sum(frame.lost.values())
         cost: Row = [text(look, " cost  ", "dim"), text(look, percent(timing.cost_frac))]
         cost += [text(look, " of a step, lost ", "dim"), text(look, count(lost), _warns(lost))]
+        if lost:
+            most = max(frame.lost, key=frame.lost.__getitem__)
+            cost.append(text(look, f" {most}{', …' if len(frame.lost) > 1 else ''}", "dim"))
         governor = frame.samples.governor if frame.samples else None
         extras: Row = [text(look, " extra ", "dim"), text(look, "sampling ", "dim")]
         extras.append(text(look, sampling_words(governor)))
