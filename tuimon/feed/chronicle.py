@@ -17,6 +17,7 @@ from tuimon.model.breakpoints import Breakpoints
 from tuimon.model.crash import Crash
 from tuimon.model.findings import MAX_FINDINGS, FindingRecord
 from tuimon.model.inspection import MAX_INSPECTIONS, InspectReply
+from tuimon.model.ranks import RankRows
 from tuimon.model.records import (
     AnyRecord,
     CommandState,
@@ -88,6 +89,7 @@ class Chronicle:
         self._findings: dict[str, FindingRecord] = {}
         self._trials: list[TrialRecord] = []
         self._breakpoints: Breakpoints | None = None
+        self._ranks: RankRows | None = None
         self._inspections: deque[InspectReply] = deque(maxlen=MAX_INSPECTIONS)
 
     @property
@@ -160,6 +162,8 @@ class Chronicle:
                     self._trials.append(record)
             case Breakpoints():
                 self._breakpoints = record
+            case RankRows():
+                self._ranks = record
             case InspectReply():
                 self._inspections.append(record)
             case AmpSkip() | AmpCalls() | AmpVerdict():
@@ -205,6 +209,7 @@ class Chronicle:
             amp_calls=self._amp.calls,
             amp_verdict=self._amp.verdict,
             breakpoints=self._breakpoints,
+            ranks=self._ranks,
             inspections=list(self._inspections),
         )
 

@@ -21,6 +21,7 @@ from tuimon.model.breakpoints import Breakpoints
 from tuimon.model.crash import Crash
 from tuimon.model.findings import FindingRecord
 from tuimon.model.inspection import InspectReply
+from tuimon.model.ranks import RankRows
 from tuimon.model.records import (
     NAN,
     NEG_INF,
@@ -156,7 +157,7 @@ class History(msgspec.Struct, frozen=True, array_like=True):
         autopsies: oldest first, bounded.
         findings: the newest of each id, bounded.
         trials: oldest first, bounded.
-        crash, amp_calls, amp_verdict, breakpoints: the newest record of that type.
+        crash, amp_calls, amp_verdict, breakpoints, ranks: the newest record of that type.
         inspections: the newest answers, oldest first, bounded.
         amp_skips: updates the GradScaler left out, oldest first, bounded.
     """
@@ -190,6 +191,7 @@ class History(msgspec.Struct, frozen=True, array_like=True):
     trials: list[TrialRecord] = []
     breakpoints: Breakpoints | None = None
     inspections: list[InspectReply] = []
+    ranks: RankRows | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -206,7 +208,6 @@ def write_history(path: Path, history: History) -> int:
     header = _HEADER.pack(_MAGIC, HISTORY_VERSION, zlib.crc32(payload), len(payload))
     descriptor, draft = private.draft_of(path)
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "wb", buffering=0) as file:
             _write_all(file.fileno(), header)
             _write_all(file.fileno(), payload)

@@ -71,6 +71,7 @@ class Begin(Message, frozen=True, array_like=True, tag=2):
     trainer: Mark | None = None
     scribe: Mark | None = None
     run_id: str = ""  # of the run that was watched before the connection broke
+    rank: int | None = None  # whose ring is read; None is the lowest there
 
 
 class Run(Message, frozen=True, array_like=True, tag=3):
@@ -260,7 +261,7 @@ class Relay:
                     target=self._listen, args=(info, begin.readonly), daemon=True
                 )
                 listener.start()
-                self._pump(info, *tails)
+                self._pump(*tails)
             except TuimonError as error:
                 self._send(Problem(error.exit_code, str(error)))
                 raise
@@ -286,9 +287,10 @@ class Relay:
     def _introduce(self, info: RunInfo, begin: Begin) -> tuple[RingTail, RingTail]:
         """Tell what run it is and what happened before; the tails of its rings."""
         history = b""
+        self._pulse = Pulse(info, rank=begin.rank)
         if begin.trainer is None:
             with contextlib.suppress(OSError):
-                history = (info.path / "history.bin").read_bytes()[:MAX_HISTORY_BYTES]
+                history = self._pulse.history.read_bytes()[:MAX_HISTORY_BYTES]
         self._send(Run(info, len(history)))
         for start in range(0, len(history), PART_BYTES):
             self._send(HistoryPart(history[start : start + PART_BYTES]))
@@ -297,10 +299,9 @@ class Relay:
             # Only the viewer reads the history; it says how far that goes.
             again = self._begin()
             marks = (again.trainer, again.scribe) if again else marks
-        return _tail(info.ring(), marks[0]), _tail(info.scribe_ring, marks[1])
+        return _tail(self._pulse.ring, marks[0]), _tail(info.scribe_ring, marks[1])
 
-    def _pump(self, info: RunInfo, trainer: RingTail, scribe: RingTail) -> None:
-        pulse = Pulse(info)
+    def _pump(self, trainer: RingTail, scribe: RingTail) -> None:
         told: Beat | None = None
         told_s = 0.0
         while not self._left.is_set():
@@ -314,7 +315,10 @@ class Relay:
                     self._send(Batch(ring, Mark(tail.last_sequence - left, tail.inode), part))
             while not self._answers.empty():
                 self._send(self._answers.get())
-            beat = _beat(pulse, trainer, scribe)
+            beat = _beat(self._pulse, trainer, scribe)
+            if self._pulse.ring != trainer.path:  # a lower rank has joined
+                trainer.close()
+                trainer = RingTail(self._pulse.ring, None)
             if told is None or _changed(beat, told) or time.monotonic() - told_s >= BEAT_S:
                 told, told_s = beat, time.monotonic()
                 self._send(beat)

@@ -5,6 +5,7 @@ Reads only; belongs to one thread.
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import msgspec
 from tuimon.errors import NoSuchRun, TuimonError
 from tuimon.feed import registry
 from tuimon.feed.codec import decode
-from tuimon.feed.registry import ExitInfo, RunInfo
+from tuimon.feed.registry import ExitInfo, RankInfo, RunInfo
 from tuimon.feed.ring import RingReader
 from tuimon.model.records import AnyRecord
 
@@ -44,6 +45,11 @@ class RingTail:
         self.empty_reads = 0
         self.last_sequence = from_sequence or 0
         self.inode = inode
+
+    @property
+    def path(self) -> Path:
+        """Of the ring's file."""
+        return self._path
 
     @property
     def reader(self) -> RingReader | None:
@@ -121,29 +127,50 @@ def decoded(payloads: list[bytes], lost: dict[str, int]) -> list[AnyRecord]:
 
 
 class Pulse:
-    """Whether the processes of a run exist, how it ended, and whether its folder is still there.
+    """Whether a process of a run exists, how it ended, and whether its folder is still there.
 
     Asks the system a few times a second at most.
+
+    Attributes:
+        info: the run as it was last read; ranks may have joined since.
+        exit: how it ended, where somebody has written that down.
     """
 
-    def __init__(self, info: RunInfo, clock: Clock = time.monotonic) -> None:
-        self._info = info
+    def __init__(
+        self, info: RunInfo, clock: Clock = time.monotonic, *, rank: int | None = None
+    ) -> None:
+        """`rank` is the one to follow; without one it is the lowest, whoever that comes to be."""
+        self.info = info
+        self._rank = rank
+        self._me = _process(info, rank)
         self._clock = clock
         self._alive = True
         self._alive_at_s = -ALIVE_EVERY_S
         self._exit_at_s = -EXIT_EVERY_S
-        self.exit: ExitInfo | None = info.exit
+        self._stamp: tuple[int, int] | None = None
+        self.exit: ExitInfo | None = _exit_of(info, self._me)
         self.is_deleted = False
+
+    @property
+    def ring(self) -> Path:
+        """The ring of the process."""
+        return self.info.path / self._me.ring
+
+    @property
+    def history(self) -> Path:
+        """The thinned history of the process."""
+        return self.info.history(self.info.index_of(self._me.rank) or 0)
 
     def is_alive(self, on_death: Callable[[], None]) -> bool:
         """Liveness by pid and start time; `on_death` is called once, when it has just ended."""
         now_s = self._clock()
         if now_s - self._alive_at_s >= ALIVE_EVERY_S:
             self._alive_at_s = now_s
-            self.is_deleted = not self._info.ring().exists()
+            self._reread()
+            self.is_deleted = not self.ring.exists()
             if self._alive:
-                elsewhere = self._info.host != socket.gethostname()
-                self._alive = elsewhere or registry.is_alive(self._info)
+                elsewhere = self.info.host != socket.gethostname()
+                self._alive = elsewhere or registry.rank_is_alive(self._me)
                 if not self._alive:
                     on_death()
         if not self._alive and self.exit is None and now_s - self._exit_at_s >= EXIT_EVERY_S:
@@ -151,8 +178,38 @@ class Pulse:
             self.exit = self._read_exit()
         return self._alive
 
+    def _reread(self) -> None:
+        """Notice who has joined: a lower rank, or ranks that the process has spawned."""
+        try:
+            stat = os.stat(self.info.path / "run.json")
+        except OSError:
+            return
+        stamp = stat.st_mtime_ns, stat.st_ino
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self.info = registry.load(self.info.path)
+        except TuimonError:
+            return
+        me = _process(self.info, self._rank)
+        if me.pid != self._me.pid:
+            self._me = me
+            self._alive = True
+
     def _read_exit(self) -> ExitInfo | None:
         try:
-            return registry.load(self._info.path).exit
+            return _exit_of(registry.load(self.info.path), self._me)
         except TuimonError:
             return None
+
+
+def _process(info: RunInfo, rank: int | None) -> RankInfo:
+    index = None if rank is None else info.index_of(rank)
+    return info.ranks[index or 0]
+
+
+def _exit_of(info: RunInfo, process: RankInfo) -> ExitInfo | None:
+    """The end of a process of several; that of the run where it is the only one."""
+    own = next((each.exit for each in info.ranks if each.pid == process.pid), None)
+    return own if own is not None and len(info.ranks) > 1 else info.exit

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tuimon.tui.scene import AMP, CHARTS, EVENTS, LAYERS, Scene
+from tuimon.tui.scene import AMP, CHARTS, EVENTS, LAYERS, RANKS, Scene
 from tuimon.tui.screens import CHART_PREFIX
 from tuimon.view.frame import GONE, HELD, LOADING, OTHER_VERSION, PAUSED, RECONNECTING, WAITING
 
 VIEWS = "views"
 TIME = "charts"
-ROWS = "layers, events, incidents"
+ROWS = "layers, events, incidents, ranks"
 TRAINING = "training"
 GROUPS = (VIEWS, TIME, ROWS, TRAINING)
 
@@ -25,7 +25,9 @@ ON_EVENTS = "events"
 ON_INCIDENT = "incident"
 ON_SKIPS = "skips"
 ON_LOOK = "look"
-LISTS = (ON_LAYERS, ON_EVENTS, ON_INCIDENT, ON_SKIPS, ON_LOOK)  # what j, k and the wheel move in
+ON_RANKS = "ranks"
+# What j, k and the wheel move in.
+LISTS = (ON_LAYERS, ON_EVENTS, ON_INCIDENT, ON_SKIPS, ON_LOOK, ON_RANKS)
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,8 @@ ACTIONS = (
     Action("layers", ("3",), "layers: heat map and detail", VIEWS),
     Action("events", ("5",), "events and incidents", VIEWS),
     Action("amp", ("6",), "AMP ledger: loss scale and skipped updates", VIEWS),
+    Action("ranks", ("8",), "ranks of a distributed training", VIEWS),
+    Action("rank", ("r",), "show the selected rank, or the next one", VIEWS, "show", (ON_RANKS,)),
     Action("look", ("v",), "look at the newest incident", VIEWS),
     Action("copy", ("Y",), "copy the incident (OSC 52)", VIEWS, "copy", (ON_EVENTS, ON_INCIDENT)),
     Action(
@@ -230,7 +234,8 @@ def hints(scene: Scene) -> tuple[tuple[str, str], ...]:
             here.append(pair)
         elif not action.panels:
             everywhere.append(pair)
-    return (*everywhere, ("1 2 3 5 6", "views"), *here, ("?", "help"), ("q", "quit"))
+    views = "1 2 3 5 6 8" if scene.frame.world_size > 1 else "1 2 3 5 6"
+    return (*everywhere, (views, "views"), *here, ("?", "help"), ("q", "quit"))
 
 
 def keys_markdown() -> str:
@@ -252,4 +257,5 @@ SCREENS = {
     "layers": LAYERS,
     "events": EVENTS,
     "amp": AMP,
+    "ranks": RANKS,
 }

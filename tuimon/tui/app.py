@@ -25,6 +25,7 @@ from tuimon.tui.driver import SafeDriver
 from tuimon.tui.filtering import filter_line
 from tuimon.tui.palette import PaletteDialog
 from tuimon.tui.pane import Pane
+from tuimon.tui.panels.ranks import rank_wanted
 from tuimon.tui.panels.registry import make_panel
 from tuimon.tui.reach import Question, intent
 from tuimon.tui.scene import Scene
@@ -203,6 +204,8 @@ class TuimonApp(App[None]):
             return
         elif name == "copy":
             self._copy()
+        elif name == "rank":
+            self.bridge.look_at(rank_wanted(scene))
         elif name == "write":
             self.bridge.say(write_file(scene, self.options.folder), "key")
         else:

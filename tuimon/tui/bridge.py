@@ -38,6 +38,10 @@ class RunSession(Protocol):
         """Put a command on its way; may block. Raises TuimonError when nobody can take it."""
         ...
 
+    def look_at(self, rank: int) -> None:
+        """Show another rank of the run. Raises TuimonError where there is none to choose."""
+        ...
+
     def close(self) -> None:
         """Let go of the run."""
         ...
@@ -84,6 +88,20 @@ class Bridge:
         """Show a sentence for a while."""
         self.notice = (words, colour)
         self._until_s = self._clock() + NOTICE_S
+
+    def look_at(self, rank: int | None) -> None:
+        """Let the frames be those of another rank; None where there is no other."""
+        if rank is None:
+            self.say("no other rank of this run is on its host")
+        elif rank == self.frame.rank:
+            self.say(f"rank {rank} is the one that is shown", "dim")
+        else:
+            try:
+                self._session.look_at(rank)
+            except TuimonError as error:
+                self.say(str(error), "bad")
+            else:
+                self.say(f"rank {rank} is read", "key")
 
     def renew_hold(self) -> None:
         """Say that this viewer is still there, while a hold is armed; many times a lease."""

@@ -14,6 +14,7 @@ from tuimon.tui.actions import (
     ON_INCIDENT,
     ON_LAYERS,
     ON_LOOK,
+    ON_RANKS,
     ON_SKIPS,
     SCREENS,
     kind_of,
@@ -21,7 +22,7 @@ from tuimon.tui.actions import (
 from tuimon.tui.chart import history_of
 from tuimon.tui.event_log import open_newest, select, select_bad, stand_on_hold
 from tuimon.tui.panels.header import visible_alert
-from tuimon.tui.scene import AMP, CHARTS, EVENTS, LAYERS, LOOK, OVERVIEW, Scene
+from tuimon.tui.scene import AMP, CHARTS, EVENTS, LAYERS, LOOK, OVERVIEW, RANKS, Scene
 from tuimon.tui.screens import CHART_PREFIX, Box, chart_names
 from tuimon.view.frame import CELL_NEG_INF
 
@@ -31,6 +32,7 @@ _FIRST_PANEL = {
     OVERVIEW: "loss",
     LAYERS: "layers",
     EVENTS: "events",
+    RANKS: "ranks",
     AMP: CHART_PREFIX + "loss_scale",
 }
 _FAR = 1 << 60
@@ -238,6 +240,8 @@ def _move(rows: int) -> Choice:
             scene.log.top = max(0, scene.log.top + rows)
         elif kind == ON_LOOK:
             scene.look_desk.top = max(0, scene.look_desk.top + rows)
+        elif kind == ON_RANKS:
+            scene.ranks.cursor = max(0, scene.ranks.cursor + rows)
         elif kind == ON_SKIPS:
             scene.skips_top = max(0, scene.skips_top + rows)
         elif kind == ON_CHART and scene.screen == CHARTS:

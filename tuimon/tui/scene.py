@@ -21,6 +21,7 @@ CHARTS = "charts"
 LAYERS = "layers"
 EVENTS = "events"
 AMP = "amp"
+RANKS = "ranks"
 LOOK = "look"  # at one layer; opened by asking for it
 
 
@@ -96,6 +97,14 @@ class LookDesk:
 
 
 @dataclass
+class RankDesk:
+    """Where a person is in the table of ranks."""
+
+    cursor: int = 0
+    top: int = 0
+
+
+@dataclass
 class Scene:
     """One picture."""
 
@@ -117,6 +126,7 @@ class Scene:
     charts: ChartDesk = field(default_factory=ChartDesk)
     heat: HeatDesk = field(default_factory=HeatDesk)
     log: EventDesk = field(default_factory=EventDesk)
+    ranks: RankDesk = field(default_factory=RankDesk)
     look_desk: LookDesk = field(default_factory=LookDesk)
 
     def with_frame(self, frame: Frame) -> Scene:

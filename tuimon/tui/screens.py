@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuimon.tui.panels.header import alert_rows
-from tuimon.tui.scene import AMP, CHARTS, EVENTS, LAYERS, LOOK, Scene
+from tuimon.tui.scene import AMP, CHARTS, EVENTS, LAYERS, LOOK, RANKS, Scene
 
 WIDE_COLUMNS = 100
 MIN_COLUMNS, MIN_ROWS = 60, 20
@@ -47,6 +47,8 @@ def arrange(scene: Scene, width: int, height: int) -> list[Box]:
         boxes += _events(scene, width, body, top)
     elif scene.screen == LOOK:
         boxes += [Box("look", 0, top, width, body)]
+    elif scene.screen == RANKS:
+        boxes += [Box("ranks", 0, top, width, body)]
     elif scene.screen == AMP:
         boxes += _amp(width, body, top)
     elif width >= WIDE_COLUMNS:

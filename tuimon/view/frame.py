@@ -20,6 +20,7 @@ from tuimon.model.breakpoints import Breakpoint
 from tuimon.model.crash import Crash
 from tuimon.model.findings import FindingRecord
 from tuimon.model.inspection import InspectReply
+from tuimon.model.ranks import RankRows
 from tuimon.model.records import (
     Batch,
     CommandState,
@@ -264,5 +265,6 @@ class Frame:
     trials: tuple[TrialRecord, ...] = ()  # what was tested, oldest first, bounded
     output: tuple[Output, ...] = ()  # what the training wrote, oldest first, bounded
     breakpoints: tuple[Breakpoint, ...] = ()  # what is set, by number
+    ranks: RankRows | None = None  # None where the run is one process
     inspections: tuple[InspectReply, ...] = ()  # looks at layers, oldest first, bounded
     waits_for_s: float | None = None  # for how long it has been paused or held

@@ -18,6 +18,7 @@ def apply_history(state: RunState, history: History) -> None:
         *history.memory.values(),
         history.governor,
         history.breakpoints,
+        history.ranks,
         *history.samples,
         *history.inspections,
     ):
@@ -40,8 +41,10 @@ def apply_history(state: RunState, history: History) -> None:
         state.apply(event)
     if history.last_step is not None:
         state.note_step(history.last_step)
-    for told in (*history.symptoms, *history.commands):
-        state.apply(told)
+    for symptom in history.symptoms:
+        state.apply(symptom)
+    for command in history.commands:
+        state.apply(command)
     state.amp.resume(history)
     for seen in (*history.autopsies, *history.findings, *history.trials):
         state.apply(seen)

@@ -36,13 +36,18 @@ class RelaySource:
 
     _readonly = True
 
-    def __init__(self, words: Sequence[str], *, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, words: Sequence[str], *, rank: int | None = None, clock: Clock = time.monotonic
+    ) -> None:
         """Start the command and shake hands; blocks until the run is known.
+
+        `rank` is whose records are sent; without one it is the lowest on that host.
 
         Raises:
             NoSuchRun, Refused, IncompatibleVersion: as the relay says, or why there is none.
         """
         self._words = list(words)
+        self.rank = rank
         self._clock = clock
         self._inbox: queue.Queue[relay.FromRelay | None] = queue.Queue(MAX_WAITING)
         self._pending: deque[AnyRecord] = deque()
@@ -103,6 +108,10 @@ class RelaySource:
             link_lost_for_s=lost_for_s,
         )
 
+    def sibling(self, rank: int) -> RelaySource:
+        """Another rank of the same run, behind a relay of its own; blocks as the first one did."""
+        return RelaySource(self._words, rank=rank, clock=self._clock)
+
     def now_s(self) -> float:
         """Unix time by the clock of the run's host."""
         return time.time() + (self._skew_s or 0.0)
@@ -143,6 +152,7 @@ class RelaySource:
             self._marks.get(relay.TRAINER),
             self._marks.get(relay.SCRIBE),
             self.info.id if detached else "",
+            self.rank,
         )
         try:
             link.begin(begin)
@@ -219,13 +229,24 @@ class CommandingRelaySource(RelaySource):
 
     _readonly = False
 
-    def __init__(self, words: Sequence[str], by: str, *, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        by: str,
+        *,
+        rank: int | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
         self._by = by
         self._asked: dict[str, Request] = {}
         self._outbox: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._said: queue.SimpleQueue[CommandState] = queue.SimpleQueue()
-        super().__init__(words, clock=clock)
+        super().__init__(words, rank=rank, clock=clock)
         threading.Thread(target=self._write, name="tuimon-ask", daemon=True).start()
+
+    def sibling(self, rank: int) -> RelaySource:
+        """Another rank of the same run, behind a relay of its own; blocks as the first one did."""
+        return CommandingRelaySource(self._words, self._by, rank=rank, clock=self._clock)
 
     def send(self, command: AnyCommand) -> CommandState:
         """Queue a command; any thread may call. Raises nothing: refusals come by `poll`."""

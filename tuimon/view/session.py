@@ -6,16 +6,18 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tuimon.errors import IncompatibleVersion, NoSuchRun, Refused, TuimonError
 from tuimon.feed import registry
+from tuimon.feed.history import History
 from tuimon.feed.registry import RunInfo
 from tuimon.feed.tail import Clock
 from tuimon.model.commands import AnyCommand
-from tuimon.model.records import CommandState
+from tuimon.model.records import CommandState, Event
 from tuimon.model.text import plain
 from tuimon.view.frame import OTHER_VERSION, WAITING, Exit, Frame
 from tuimon.view.late_start import apply_history
@@ -63,11 +65,14 @@ class Session:
         self._was_connected = False
         self._was_caught_up = False
         self._is_gone = False
+        # Written by the thread that opens another rank, in one piece; taken by `tick`.
+        self._coming: tuple[Source, History | None] | str | None = None
 
     def tick(self) -> Frame:
         """Read what is new, within bounds, and return the picture of this moment."""
         if self._source is None and not self._attach():
             return self.state.frame(self._waiting)
+        self._take_coming()
         assert self._source is not None
         self._drain(self._source)
         status = self._source.status()
@@ -104,6 +109,50 @@ class Session:
         state: CommandState = send(command)
         return state
 
+    def look_at(self, rank: int) -> None:
+        """Show another rank of the run, as soon as it is read; never waits.
+
+        Raises:
+            NoSuchRun: there is no run yet.
+            Refused: what is watched has no ranks to choose from.
+        """
+        if self._source is None:
+            raise NoSuchRun("no run yet: there is no rank to look at")
+        sibling = getattr(self._source, "sibling", None)
+        if sibling is None:
+            raise Refused("this view has one process only")
+
+        def fetch() -> None:
+            try:
+                source = sibling(rank)
+                self._coming = source, source.open()
+            except (TuimonError, OSError) as error:
+                self._coming = f"rank {rank} cannot be shown: {error}"
+
+        # A daemon: a host that does not answer must not keep a viewer that wants to leave.
+        threading.Thread(target=fetch, name="tuimon-rank", daemon=True).start()
+
+    def _take_coming(self) -> None:
+        """Begin anew with the rank that has been opened."""
+        coming, self._coming = self._coming, None
+        if coming is None:
+            return
+        if isinstance(coming, str):
+            step = None if self.state.step is None else self.state.step.step
+            self.state.apply(Event(step, self._clock(), "warning", "rank", plain(coming)))
+            return
+        if self._source is not None:
+            self._source.close()
+        self.state = RunState()
+        self._was_connected = self._was_caught_up = self._is_gone = False
+        self._begin(*coming)
+
+    def _begin(self, source: Source, history: History | None) -> None:
+        self.state.apply(hello_of(source.info, getattr(source, "rank", None)))
+        if history is not None:
+            apply_history(self.state, history)
+        self._source = source
+
     def close(self) -> None:
         """Let go of the run. Safe to call twice."""
         if self._source is not None:
@@ -125,11 +174,7 @@ class Session:
         except TuimonError as error:
             self._waiting = Standing(WAITING, plain(str(error)))
             return False
-        self.state.apply(hello_of(source.info))
-        history = source.open()
-        if history is not None:
-            apply_history(self.state, history)
-        self._source = source
+        self._begin(source, source.open())
         return True
 
     def _drain(self, source: Source) -> None:
@@ -146,7 +191,7 @@ class Session:
         state = self.state
         goodbye = state.goodbye
         return Signs(
-            pid=info.ranks[0].pid if info.ranks else 0,
+            pid=state.hello.pid if state.hello else 0,
             was_connected=self._was_connected,
             was_caught_up=self._was_caught_up,
             step=None if state.step is None else state.step.step,

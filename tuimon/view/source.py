@@ -16,8 +16,8 @@ from typing import Protocol
 
 import msgspec
 
-from tuimon.errors import IncompatibleVersion, Refused, TuimonError
-from tuimon.feed import channel
+from tuimon.errors import IncompatibleVersion, NoSuchRun, Refused, TuimonError
+from tuimon.feed import channel, registry
 from tuimon.feed.history import History, read_history
 from tuimon.feed.registry import ExitInfo, RunInfo
 from tuimon.feed.tail import DRAINED_AFTER, Clock, Pulse, RingTail
@@ -92,23 +92,29 @@ class CommandingSource(Source, Protocol):
 
 
 class RingSource:
-    """A run on this host: its history file, the trainer's ring and the scribe's ring. Read-only."""
+    """A run on this host: its history file, a rank's ring and the scribe's ring. Read-only."""
 
-    def __init__(self, info: RunInfo, *, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, info: RunInfo, *, rank: int | None = None, clock: Clock = time.monotonic
+    ) -> None:
+        """`rank` is whose ring is read; without one it is the lowest on this host."""
         self.info = info
+        self.rank = rank
         self._trainer: RingTail | None = None
         self._scribe: RingTail | None = None
         self._problem = ""
-        self._pulse = Pulse(info, clock)
+        self._clock = clock
+        self._pulse = Pulse(info, clock, rank=rank)
 
     def open(self) -> History | None:
         """Read the thinned history; the rings are opened when they are there."""
-        history = read_history(self.info.path / "history.bin")
-        if history is not None and history.run_id != self.info.id:
+        index = 0 if self.rank is None else self.info.index_of(self.rank) or 0
+        history = read_history(self.info.history(index))
+        if history is not None and not _is_of(history, self.info, index):
             history = None
         after = None if history is None else history.up_to_sequence
         scribe_after = None if history is None else history.scribe_sequence
-        self._trainer = RingTail(self.info.ring(), after)
+        self._trainer = RingTail(self._pulse.ring, after)
         self._scribe = RingTail(self.info.scribe_ring, scribe_after)
         return history
 
@@ -128,6 +134,7 @@ class RingSource:
     def status(self) -> SourceStatus:
         """Liveness by pid and start time; the exit as the scribe wrote it down."""
         alive = self._pulse.is_alive(self._look_again)
+        self._follow()
         ended = exit_of(self._pulse.exit)
         reader = self._trainer.reader if self._trainer else None
         if reader is None or self._trainer is None:
@@ -158,6 +165,27 @@ class RingSource:
             lost[f"scribe ring: {reason}"] = count
         return lost
 
+    def sibling(self, rank: int) -> RingSource:
+        """Another rank of the same run; to be opened.
+
+        Raises:
+            NoSuchRun: there is no such rank on this host.
+        """
+        return RingSource(self._having(rank), rank=rank, clock=self._clock)
+
+    def _having(self, rank: int) -> RunInfo:
+        info = registry.load(self.info.path)
+        if info.index_of(rank) is None:
+            raise NoSuchRun(f"rank {rank} has not joined the run on {info.host}")
+        return info
+
+    def _follow(self) -> None:
+        """Read another ring when a lower rank has joined."""
+        if self._trainer is not None and self._pulse.ring != self._trainer.path:
+            self._trainer.close()
+            self._trainer = RingTail(self._pulse.ring, None)
+        self.info = self._pulse.info
+
     def _look_again(self) -> None:
         """Its last words may have come after the last look."""
         if self._trainer is not None:
@@ -171,13 +199,19 @@ class CommandingRingSource(RingSource):
     back, both queues that nobody waits for but the thread itself.
     """
 
-    def __init__(self, info: RunInfo, by: str, *, clock: Clock = time.monotonic) -> None:
-        super().__init__(info, clock=clock)
+    def __init__(
+        self, info: RunInfo, by: str, *, rank: int | None = None, clock: Clock = time.monotonic
+    ) -> None:
+        super().__init__(info, rank=rank, clock=clock)
         self._by = by
         self._outbox: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[CommandState] = queue.SimpleQueue()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
+
+    def sibling(self, rank: int) -> RingSource:
+        """Another rank of the same run; to be opened."""
+        return CommandingRingSource(self._having(rank), self._by, rank=rank, clock=self._clock)
 
     def send(self, command: AnyCommand) -> CommandState:
         """Queue a command; any thread may call. Raises nothing: refusals come by `poll`."""
@@ -224,15 +258,23 @@ def open_source(info: RunInfo, *, by: str = "", readonly: bool = False) -> RingS
     return RingSource(info) if readonly else CommandingRingSource(info, by)
 
 
-def hello_of(info: RunInfo) -> Hello:
-    """What `run.json` says, until the training has said it itself."""
+def _is_of(history: History, info: RunInfo, index: int) -> bool:
+    """Whether a history is that of this process: the lowest rank may have become another one."""
+    hello = history.hello
+    same = hello is None or len(info.ranks) < 2 or hello.pid == info.ranks[index].pid
+    return history.run_id == info.id and same
+
+
+def hello_of(info: RunInfo, rank: int | None = None) -> Hello:
+    """What `run.json` says of a rank, until the training has said it itself."""
+    index = 0 if rank is None else info.index_of(rank) or 0
     return Hello(
         format_version=info.format_version,
         run_id=info.id,
         name=info.name,
         host=info.host,
-        pid=info.ranks[0].pid if info.ranks else 0,
-        rank=info.ranks[0].rank if info.ranks else 0,
+        pid=info.ranks[index].pid if info.ranks else 0,
+        rank=info.ranks[index].rank if info.ranks else 0,
         world_size=info.world_size,
         started_at_s=info.started_at_s,
         argv=info.argv,

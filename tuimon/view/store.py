@@ -18,6 +18,7 @@ from tuimon.model.breakpoints import Breakpoints
 from tuimon.model.crash import Crash
 from tuimon.model.findings import FindingRecord
 from tuimon.model.inspection import InspectReply
+from tuimon.model.ranks import RankRows
 from tuimon.model.records import (
     AnyRecord,
     Batch,
@@ -90,6 +91,7 @@ class RunState:
         self.scenes = Scenes()
         self._newest_steps: dict[int, int] = {}
         self.reached = Reached()
+        self._ranks: RankRows | None = None
         self._apply: dict[type, Callable[[Any], None]] = {
             Hello: self._on_hello,
             LayerTable: self.layers.adopt,
@@ -100,6 +102,7 @@ class RunState:
             Event: self.log.add_event,
             Symptom: self._on_symptom,
             CommandState: self.ledger.add,
+            RankRows: self._on_ranks,
             System: self._on_system,
             Memory: self._on_memory,
             Output: self.log.add_output,
@@ -177,6 +180,7 @@ class RunState:
             findings=self.scenes.findings,
             trials=self.scenes.trials,
             breakpoints=self.reached.breakpoints,
+            ranks=self._ranks,
             inspections=self.reached.inspections,
         )
 
@@ -254,9 +258,14 @@ class RunState:
     def _on_batch(self, record: Batch) -> None:
         self._batch = record
 
+    def _on_ranks(self, record: RankRows) -> None:
+        self._ranks = record
+
     def _on_symptom(self, record: Symptom) -> None:
         time_s = self.pace.last_time_s or 0.0
         text = record.detail or record.kind
+        if self.hello is not None and self.hello.world_size > 1:
+            text = f"rank {record.rank}: {text}"
         self.log.add_event(Event(record.step, time_s, record.severity, record.kind, text))
 
     def _on_system(self, record: System) -> None:

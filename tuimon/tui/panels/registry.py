@@ -11,6 +11,7 @@ from tuimon.tui.panels.events import EventsPanel, LedgerPanel
 from tuimon.tui.panels.header import AlertPanel, FooterPanel, HeaderPanel
 from tuimon.tui.panels.incident import IncidentPanel
 from tuimon.tui.panels.look import LookPanel
+from tuimon.tui.panels.ranks import RanksPanel
 from tuimon.tui.rows import Row, centred
 from tuimon.tui.scene import Panel, PanelFactory, Scene
 from tuimon.tui.screens import CHART_PREFIX, MIN_COLUMNS, MIN_ROWS
@@ -48,6 +49,7 @@ _FACTORIES: dict[str, PanelFactory] = {
     "ledger": LedgerPanel,
     "incident": IncidentPanel,
     "look": LookPanel,
+    "ranks": RanksPanel,
     "account": AccountPanel,
     "skips": SkipsPanel,
     "compact": CompactPanel,
