@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tuimon.diagnose.incidents import PRIMARY
 from tuimon.diagnose.loops import LoopFigures
 from tuimon.diagnose.motion import Motion
+from tuimon.diagnose.reach import Reach
 from tuimon.model.amp import AmpCalls
 from tuimon.model.batches import LossSeen, TensorSummary
 from tuimon.model.crash import Crash
@@ -47,6 +48,7 @@ class Circumstances:
         level_when_faint: loss at the first of them.
         motion: how the weights were moved.
         loop: how the loop puts its parts together.
+        reach: how far updates can have moved the weights.
     """
 
     def __init__(self) -> None:
@@ -70,11 +72,13 @@ class Circumstances:
         self.level_when_faint: float | None = None
         self.motion = Motion()
         self.loop = LoopFigures()
+        self.reach = Reach()
 
     def see(self, record: AnyRecord) -> None:
         """Take one record in."""
         self.motion.see(record)
         self.loop.see(record)
+        self.reach.see(record)
         if isinstance(record, Step):
             if record.optimizer == PRIMARY:
                 self._note_step(record)

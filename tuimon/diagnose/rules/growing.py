@@ -43,7 +43,7 @@ class Growing:
 
     def conclude(self, evidence: Evidence) -> Iterator[Finding]:
         run = evidence.circumstances
-        if run is None:
+        if run is None or run.reach.beyond is not None:  # what grew was not grown by updates
             return
         overflow = _overflow(evidence)
         symptom = _growth(evidence) or (overflow[0] if overflow else _sudden(evidence, run))
