@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tuimon.feed.history import HeatHistory, History, SeriesHistory
+from tuimon.model.records import AnyRecord
 from tuimon.view.series import Series
 from tuimon.view.store import RunState
 
@@ -46,8 +47,9 @@ def apply_history(state: RunState, history: History) -> None:
     for command in history.commands:
         state.apply(command)
     state.amp.resume(history)
-    for seen in (*history.autopsies, *history.findings, *history.trials):
-        state.apply(seen)
+    examined: list[AnyRecord] = [*history.autopsies, *history.findings, *history.trials]
+    for each in examined:
+        state.apply(each)
     if history.crash is not None:
         state.apply(history.crash)
     for reason, count in history.totals.lost.items():
