@@ -170,10 +170,8 @@ def outcome(state: CommandState) -> dict[str, Any]:
 def sentence(state: CommandState) -> str:
     """One command's fate for a person."""
     words = state.words or title_words(state.command)
-    change = ""
-    if state.old is not None or state.new is not None:
-        change = f": {state.old or DASH} → {state.new or DASH}"
-    reason = f": {state.reason}" if state.reason else ""
+    change = f": {changed}" if (changed := " → ".join(filter(None, (state.old, state.new)))) else ""
+    reason = f"{',' if change else ':'} {state.reason}" if state.reason else ""
     if state.state == "applied":
         where = f" at step {state.step:,}" if state.step is not None else ""
         return f"{words} applied{where}{change}{reason}"

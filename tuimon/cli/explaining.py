@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import textwrap
 
 import click
@@ -32,7 +33,10 @@ def explain(slug: str | None) -> int:
         return 0
     entry = EXPLAINED.get(slug)
     if entry is None:
-        near = [name for name in EXPLAINED if set(slug.split("-")) & set(name.split("-"))]
+        words = slug.lower().replace("_", "-").replace(" ", "-")
+        near = difflib.get_close_matches(words, EXPLAINED, 3)
+        near += [name for name in EXPLAINED if set(words.split("-")) & set(name.split("-"))]
+        near = list(dict.fromkeys(near))
         hint = f"; did you mean {', '.join(near[:3])}?" if near else ""
         raise NoSuchCause(f"no cause {plain(slug, 40)!r}{hint}; `tuimon explain` lists them")
     click.echo(f"{slug}: {entry.title}\n")

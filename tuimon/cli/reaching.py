@@ -21,6 +21,9 @@ class Reaching(WithGrammar, InOrder):
     """Its help ends in the grammar of breakpoints."""
 
 
+# A number below 0 is an argument that makes no sense, and not an option nobody knows.
+_NUMBERS = {"ignore_unknown_options": True}
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 DEFAULT_TIMEOUT_S = 60.0  # a step of a large model may take that long
@@ -76,7 +79,7 @@ def resume(run: Target, *, timeout_s: float, as_json: bool) -> int:
     return control.send(run, Resume(), timeout_s=timeout_s, as_json=as_json)
 
 
-@ctl.command()
+@ctl.command(context_settings=_NUMBERS)
 @click.argument("count", metavar="[N]", type=int, default=1)
 @_answer_options
 @click.pass_obj
@@ -101,7 +104,7 @@ def clip(run: Target, *, mode: str, max_norm: float | None, timeout_s: float, as
     return control.send(run, SetClip(mode, max_norm), timeout_s=timeout_s, as_json=as_json)
 
 
-@ctl.command(name="max-norm")
+@ctl.command(name="max-norm", context_settings=_NUMBERS)
 @click.argument("value", metavar="X", type=float)
 @_answer_options
 @click.pass_obj
@@ -113,7 +116,7 @@ def max_norm(run: Target, *, value: float, timeout_s: float, as_json: bool) -> i
     return control.send(run, SetMaxNorm(value), timeout_s=timeout_s, as_json=as_json)
 
 
-@ctl.command()
+@ctl.command(context_settings=_NUMBERS)
 @click.argument("mode", type=click.Choice(["scale", "set", "release"]))
 @click.argument("value", metavar="[X]", type=float, required=False)
 @click.option("--group", metavar="N", type=int, help="With `set`: this param_group only.")
@@ -198,7 +201,7 @@ def hold(run: Target, *, mode: str, timeout_s: float, as_json: bool) -> int:
     return control.send(run, command, timeout_s=timeout_s, as_json=as_json)
 
 
-@ctl.command()
+@ctl.command(context_settings=_NUMBERS)
 @click.argument("count", metavar="[N]", type=int, default=1)
 @_answer_options
 @click.pass_obj

@@ -98,7 +98,7 @@ def report_place(report: str) -> Path:
         raise CannotStart(f"the report's folder {place.parent} does not exist; make it first")
     if not os.access(place if place.exists() else place.parent, os.W_OK):
         raise CannotStart(f"the report {report} cannot be written; name another place")
-    return place
+    return place.parent.resolve() / place.name  # it is printed: without ".."
 
 
 def run_and_attach(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tuimon.cli.control import sentence
 from tuimon.model import commands
 from tuimon.model.commands import title_words
 from tuimon.model.records import CommandState
@@ -45,3 +46,25 @@ def test_the_life_of_a_command_keeps_its_words():
     (state,) = ledger.newest
     assert command_words(state) == "clip on 1.0 applied at step 1,200 (user → on 1.0)"
     assert command_words(CommandState("2", "SetClip", "refused")) == "clip refused"
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (CommandState("1", "Pause", "applied", step=3), "pause applied at step 3"),
+        (
+            CommandState("1", "SetClip", "applied", step=3, new="on 1"),
+            "clip applied at step 3: on 1",
+        ),
+        (
+            CommandState("1", "SetClip", "applied", step=3, old="user", new="on 1", reason="now"),
+            "clip applied at step 3: user → on 1, now",
+        ),
+        (CommandState("1", "Stop", "refused", reason="too late"), "stop refused: too late"),
+    ],
+)
+def test_what_ctl_prints_holds_no_dash_for_what_is_not_there(
+    state: CommandState, words: str
+) -> None:
+    assert sentence(state) == words
+    assert "–" not in command_words(state)

@@ -29,8 +29,8 @@ def command_words(state: CommandState) -> str:
     words = f"{state.words or title_words(state.command)} {state.state}"
     if state.state == "applied" and state.step is not None:
         words += f" at step {state.step:,}"
-    if state.old is not None or state.new is not None:
-        words += f" ({state.old or '–'} → {state.new or '–'})"
+    if changed := " → ".join(filter(None, (state.old, state.new))):
+        words += f" ({changed})"
     if state.reason:
         words += f": {state.reason}"
     return plain(words)
