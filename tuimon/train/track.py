@@ -157,9 +157,8 @@ class Track(Owner):
         place = self._place()
         late = self.late is not None and self._submit(self.late, place, losses, scaler)
         now_s = time.perf_counter()
-        step_s = None if self._finished_s is None else now_s - self._finished_s - update.waited_s
-        if step_s is not None:
-            step_s -= observer.times.examined_s
+        apart_s = update.waited_s + observer.times.examined_s
+        step_s = None if self._finished_s is None else now_s - self._finished_s - apart_s
         observer.times.step_s = step_s
         self._finished_s = now_s
         observer.session.publish(
@@ -186,18 +185,20 @@ class Track(Owner):
         observer.extras.after_update(self, self.step, step_s, updated, suspicious)
         observer.loop.after_update(self)
         if observer.snapshots.every and self.index == 0:
-            observer.snapshots.after_update(self, healthy=updated and self._is_healthy(losses.last))
+            finite = updated and self._is_finite(losses.last)
+            known = self.update.measured is not None and self.update.measured.total is not None
+            observer.snapshots.after_update(self, healthy=finite and known, proves=finite)
         self.step += 1
         if observer.repeating is not None and self.index == 0:
             observer.repeating.before(self.step)
 
-    def _is_healthy(self, loss: float | None) -> bool:
-        """Whether loss, gradients and weights of the update that has just ended were all finite."""
-        measured = self.update.measured
-        known = loss is not None and measured is not None and measured.total is not None
+    def _is_finite(self, loss: float | None) -> bool:
+        """Whether the loss of the update that has just ended was read, and all that is known of it
+        is finite: loss, gradients where they were measured, weights where they were looked at.
+        """
         return (
-            known
-            and math.isfinite(loss or 0.0)
+            loss is not None
+            and math.isfinite(loss)
             and not self.update.is_bad
             and not self._weights.bad_total
         )

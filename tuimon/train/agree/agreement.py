@@ -130,7 +130,7 @@ class Agreement:
     # --- the thread -------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        reason = "the job's store cannot be used"
+        reason = "the job's store cannot be reached"
         try:
             link = open_link(self._store, self.rank, self.size)
             peers = Peers(link)
@@ -223,7 +223,9 @@ class Agreement:
         request = proposal.request
         if request is not None:
             is_own = self._mine.pop(request.id, None) is not None
-            if outcome.reason:
+            if proposal.held:
+                pass  # nobody has asked for it: there is nobody to be told
+            elif outcome.reason:
                 self._side.turn_down(request, outcome.reason)
             else:
                 self._side.accept(request, is_own=is_own)
@@ -255,9 +257,10 @@ class Agreement:
         self.over = reason
         with self._judged:
             self._judged.notify_all()
-        lost = {each.request.id: each.request for each in self.promises.give_up()}
+        given_up = self.promises.give_up()
+        lost = {each.request.id: each.request for each in given_up if not each.held}
         proposal, self._round = self._round, None
-        if proposal is not None and proposal.request is not None:
+        if proposal is not None and proposal.request is not None and not proposal.held:
             lost[proposal.request.id] = proposal.request
         lost |= self._mine
         self._mine = {}
@@ -276,7 +279,8 @@ class Agreement:
             return
         rounds.close(reason)
         until_s = time.monotonic() + GOODBYE_S
-        others = [f"gone/{rank}" for rank in range(1, self.size)]
+        here = [rank for rank in range(1, self.size) if link.has([f"here/{rank}"])]
+        others = [f"gone/{rank}" for rank in here]
         while not link.has(others) and time.monotonic() < until_s:
             time.sleep(BUSY_POLL_S)
 

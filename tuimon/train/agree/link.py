@@ -32,7 +32,7 @@ class Link:
 
     def has(self, keys: Sequence[str]) -> bool:
         """Whether all of these have been written."""
-        return bool(self._store.check(list(keys)))
+        return not keys or bool(self._store.check(list(keys)))
 
     def get(self, key: str, kind: type[_Message]) -> _Message:
         """Read a message that is there."""
