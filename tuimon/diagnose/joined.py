@@ -92,7 +92,7 @@ class Joined:
         odd = self._odd_one()
         for member in self._by_guilt():
             for finding in member.engine.findings:
-                if self._only_received(member, finding):
+                if self._only_received(member, finding) or self._was_left(member, finding):
                     continue
                 key = finding.cause, structs.replace(finding.where, rank=0)
                 also.setdefault(key, set()).add(member.rank)
@@ -111,6 +111,13 @@ class Joined:
         return finding.step in (self.bad_step, self.bad_step + 1) or (
             finding.step > self.bad_step and bool(member.engine.unrecovered())
         )
+
+    def _was_left(self, member: Member, finding: Finding) -> bool:
+        """Whether it speaks of the exception of a rank that another one has left alone."""
+        crash = member.engine.scene.crash
+        if self._culprit is None or member.rank == self._culprit or crash is None:
+            return False
+        return any(each.startswith(f"{crash.kind}:") for each in finding.evidence[:1])
 
     def _odd_one(self) -> int | None:
         """The rank that disagrees with all others while these agree; needs three."""

@@ -93,7 +93,7 @@ def close(info: RunInfo) -> RunInfo | None:
     """Let nobody join any more; None when somebody has joined since `info` was read."""
     with _locked(info.path / _LOCK):
         now = _reread(info)
-        if _pids(now) != _pids(info):
+        if _crew(now) != _crew(info):
             return None
         closed = msgspec.structs.replace(now, closed=True)
         with contextlib.suppress(NoRoom):
@@ -191,8 +191,8 @@ def _reread(info: RunInfo) -> RunInfo:
         return info
 
 
-def _pids(info: RunInfo) -> set[int]:
-    return {process.pid for process in info.processes}
+def _crew(info: RunInfo) -> set[tuple[int, int]]:
+    return {(process.rank, process.pid) for process in info.processes}
 
 
 @contextlib.contextmanager
