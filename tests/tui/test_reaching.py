@@ -56,6 +56,7 @@ async def test_a_look_at_a_layer(size: tuple[int, int], snapshot: SnapshotAssert
         assert "space pauses" in await viewer.press("i") and viewer.session.sent == []
         await viewer.show(paused(run))
         text = await viewer.press("i")
+        await viewer.until_sent(1)
         (command,) = viewer.session.sent
         assert isinstance(command, Inspect) and f"looking at {command.layer}" in text
         assert await viewer.show(paused(run, inspections=(looked(command.layer),))) == snapshot
@@ -68,6 +69,7 @@ async def test_a_look_that_was_refused_says_why() -> None:
     run = FakeRun(steps=200)
     async with driven(paused(run)) as viewer:
         await viewer.press("3", "i")
+        await viewer.until_sent(1)
         told = CommandState("id1", "Inspect", "refused", reason="no layer 'x'")
         assert "no layer 'x'" in await viewer.show(paused(run, commands=(told,)))
 
@@ -85,6 +87,7 @@ async def test_breakpoints_are_set_and_cleared_by_a_dialog() -> None:
         await viewer.press("B")
         viewer.clock.now_s += 1
         await viewer.press(*"clear", "space", "2", "enter")
+        await viewer.until_sent(2)
         assert viewer.session.sent == [SetBreakpoint("loss > 4"), ClearBreakpoint(2)]
 
 
@@ -97,6 +100,7 @@ async def test_undo_and_the_palette() -> None:
         viewer.clock.now_s += 1
         assert "stop the training" in await viewer.press("enter")
         await viewer.press("y")
+        await viewer.until_sent(1)
         assert viewer.session.sent == [Undo()], "a question typed ahead is not answered"
         viewer.clock.now_s += 1
         await viewer.press("y")
@@ -107,6 +111,7 @@ async def test_undo_and_the_palette() -> None:
         await viewer.press("colon", "down", "up", *"nothing so")
         assert "no action has such a name" in viewer.text
         await viewer.press("enter", "escape")
+        await viewer.until_sent(2)
         assert viewer.session.sent == [Undo(), Stop()]
 
 
@@ -136,4 +141,5 @@ async def test_a_wait_shows_since_when_and_what_it_has_cost() -> None:
         assert "PAUSED 3m20s cost 2.01" in lines[0]
         assert "breakpoint 2: loss > 9 (loss = 11)" in lines[1] and "1m48s" in lines[1]
         await viewer.press("space")
+        await viewer.until_sent(1)
         assert not isinstance(viewer.session.sent[0], Pause)
