@@ -35,6 +35,10 @@ SKIPS_FROM_START = 24
 SKIPS_ONCE_CALIBRATED = 12
 # A loss that is not finite before it is scaled fits no scale; a row this long is no single batch.
 SKIPS_WITH_BAD_LOSS = 3
+# So many skips after the scale had fitted, each at a smaller one, while the samples of gradients and
+# outputs left so much room: a sample misses a batch, three misses in a row fit no overflow.
+SKIPS_WITH_ROOM = 3
+ROOM = 100.0
 # Gradients that were there at the first scale and are exactly 0 at one 4096 times smaller, in so
 # many updates in a row, fell below the smallest number of half precision (2^-24).
 STARVED_AFTER = 10
@@ -78,6 +82,7 @@ class AmpLedger(Detector):
         self._below_useful = 0
         self._bad_losses = 0
         self._lost_scale = ""
+        self._roomy: list[tuple[int, float]] = []  # (step, scale) of skips that had room
         self._late: dict[int, Step] = {}  # by step, where the verdict is still to come
         self._told = NONE
         self._names: list[str] = []
@@ -167,6 +172,7 @@ class AmpLedger(Detector):
         if not skipped:
             yield from self._on_made(host, figures, scale)
             return
+        yield from self._note_room(host.step, scale)
         self.skipped += 1
         self.last_skipped = host.step
         if self.skipped_in_a_row == 0:
@@ -213,6 +219,25 @@ class AmpLedger(Detector):
             )
         if self._starved == STARVED_AFTER:
             yield self._symptom(host.step - STARVED_AFTER + 1, self.why)
+
+    def _note_room(self, step: int, scale: float) -> Iterator[Symptom]:
+        """An update is left out: whether its scale can be the reason."""
+        gradient, activation = self.gradient_headroom, self.activation_headroom
+        known = [each for each in (gradient, activation) if each is not None]
+        roomy = gradient is not None and all(each.factor >= ROOM for each in known)
+        if not roomy or self._made_in_a_row < CALIBRATED_AFTER:
+            return
+        if self._roomy and scale >= self._roomy[-1][1]:
+            self._roomy.clear()
+        self._roomy.append((step, scale))
+        if len(self._roomy) == SKIPS_WITH_ROOM and gradient is not None:
+            steps = ", ".join(f"{at:,}" for at, _ in self._roomy)
+            detail = (
+                f"updates {steps} were left out at ever smaller scales, down to {number(scale)}, "
+                f"although scaled gradients had room for {number(gradient.factor)} times more: "
+                f"no scale explains that"
+            )
+            yield Symptom("non-finite-gradient", step, self._rank, "warning", detail)
 
     def _collapse(self) -> str:
         """Why the scaler will not find a scale; "" while it may."""

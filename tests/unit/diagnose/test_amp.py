@@ -12,6 +12,7 @@ from tuimon.diagnose.amp import (
     SKIPS_FROM_START,
     SKIPS_ONCE_CALIBRATED,
     SKIPS_WITH_BAD_LOSS,
+    SKIPS_WITH_ROOM,
     STARVED_AFTER,
     AmpLedger,
 )
@@ -226,3 +227,32 @@ def test_the_report_tells_what_was_left_out_and_which_order_was_wrong():
     assert (skip["step"], skip["tensor"], skip["nan"], skip["posinf"]) == (0, "head.weight", 3, 1)
     assert section["calls"]["wrong_order"] == {"clipped_scaled": 1}
     assert section["calls"]["scaler_steps"] == 2
+
+
+def roomy(scales: list[tuple[float, bool]], absmax: float) -> list[str]:
+    """Severities of gradient symptoms where the largest gradient was `absmax` throughout."""
+    engine = fed(*steps((scales[0][0], False)), sample(absmax))
+    for index, (scale, skipped) in enumerate(scales, start=1):
+        norm = math.nan if skipped else 1.0
+        engine.see(Step(index, 0, loss=1.0, loss_scale=scale, skipped=skipped, grad_norm=norm))
+        engine.see(sample(absmax))
+    return [s.severity for s in engine.symptoms if s.kind == "non-finite-gradient"]
+
+
+def sample(absmax: float) -> ParameterSamples:
+    return ParameterSamples(0, items=[ParameterSample("a", absmax)])
+
+
+def test_skips_at_ever_smaller_scales_with_room_are_no_matter_of_the_scale():
+    calm = CALIBRATED_AFTER
+    falling = [
+        each
+        for n in range(SKIPS_WITH_ROOM)
+        for each in [*[(65536.0 / 2**n, False)] * calm, (65536.0 / 2**n, True)]
+    ]
+    assert roomy(falling, 1e-3).count("warning") == 1
+    # At its edge a scale falls as well; and calibration, or a scale that grows again, has no room.
+    assert "warning" not in roomy(falling, 0.5)
+    assert "warning" not in roomy([(65536.0 / 2**n, True) for n in range(8)], 1e-3)
+    growing = [*[(65536.0, False)] * calm, (131072.0, True)] * SKIPS_WITH_ROOM
+    assert "warning" not in roomy(growing, 1e-3)

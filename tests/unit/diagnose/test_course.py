@@ -169,3 +169,10 @@ def test_statistics_that_arrive_late_are_judged_as_well() -> None:
         loss = 50.0 if 120 <= at < 128 else flat(at)
         records += [step(at, None, None, late=True, flags=b""), DeviceStats(at, loss=loss)]
     assert loud(diagnose(records)) == [("spike", 120, "warning")]
+
+
+def test_gradients_that_were_left_out_make_no_band() -> None:
+    grad = lambda at: math.nan if at % 40 == 10 else (1.0 if at < 120 else 30.0 + at)  # noqa: E731
+    (found,) = of_kind(diagnose(training(range(140), flat, grad)), "drift")
+    assert found.severity == "info" and math.isfinite(found.figures["grad_growth"])
+    assert not of_kind(diagnose(training(range(120), flat, grad)), "drift")

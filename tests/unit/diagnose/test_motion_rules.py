@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ from tuimon.model.autopsy import NOT_REPRODUCED, Autopsy
 from tuimon.model.graphs import GraphSeen, LossTerm
 from tuimon.model.loop import Warned
 from tuimon.model.records import Batch, Facts, LayerTable, Step, Symptom
-from tuimon.model.samples import ParameterSample, ParameterSamples, StartingWeights
+from tuimon.model.samples import Activation, Activations, ParameterSample, ParameterSamples, StartingWeights
 
 GROWING = Symptom("explosion", 30, 0, "critical", "it grows")
 PLATEAU = Symptom("plateau", 0, 0, "warning", "it stands", {"chance": 2.3})
@@ -56,6 +58,7 @@ def causes(
     calls: int = 1,
     max_norm: float | None = None,
     optimizer: str = "SGD",
+    more: Sequence[Symptom] = (),
     **settings: float,
 ) -> list[str]:
     run = Circumstances()
@@ -71,7 +74,7 @@ def causes(
             Step(step, 0, loss=loss, backward_calls=calls, grad_norm=norm, lrs=[rate],
                  norms=np.ones(3, "<f4").tobytes(), max_norm=max_norm)
         )  # fmt: skip
-    evidence = Evidence([symptom] if symptom else [], facts, "none", (), run)
+    evidence = Evidence([*more, symptom] if symptom else [], facts, "none", (), run)
     found = [finding for rule in RULES for finding in rule.conclude(evidence)]
     return [f.cause for f in sorted(found, key=lambda f: f.confidence, reverse=True)]
 
@@ -155,6 +158,19 @@ def test_a_loss_that_stands_names_why(cause, case, alike, symptom):
 def test_a_training_that_learns_is_accused_of_nothing(cause, case, alike):
     learns = tuple(2.0 * 0.98**step for step in range(150))
     assert said(case | {"losses": learns}, symptom=None) == []
+
+
+def test_what_was_thrown_up_and_has_not_come_back_took_bold_steps():
+    high = Symptom("spike", 40, 0, "info", "it jumped", {"times": 40.0})
+    off = Activation("a", 1, 512, zero_frac=0.94, silent_frac=0.8, kind="ReLU")
+    worse = (1.5,) * 40 + (60.0,) + (1.8,) * 120
+    case = {"records": [*moved(0.2), Activations(34, [off])], "losses": worse, "more": [high]}
+    assert said(case, symptom=PLATEAU)[:2] == ["lr-too-high", "dead-relu"]
+    # Small steps, a lower hop, and a loss that is back are none of that.
+    low = Symptom("spike", 40, 0, "info", "it jumped", {"times": 5.0})
+    back = (1.5,) * 40 + (60.0,) + (1.4,) * 120
+    for alike in ({"records": moved(0.01)}, {"more": [low]}, {"losses": back}):
+        assert not {"lr-too-high", "dead-relu"} & {*said(case | alike, symptom=PLATEAU)}, alike
 
 
 def test_attention_without_warm_up_stands():

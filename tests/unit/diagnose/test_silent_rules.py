@@ -8,6 +8,7 @@ import pytest
 from tuimon.diagnose.circumstances import Circumstances
 from tuimon.diagnose.engine import Engine
 from tuimon.diagnose.evidence import Evidence
+from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.rules import RULES
 from tuimon.diagnose.rules.concluding import from_symptom
 from tuimon.model.amp import AmpCalls
@@ -54,13 +55,19 @@ def active(kind: str, dtype: str = "float32", calls: int = 1) -> Activations:
     return Activations(0, [Activation("body", calls, 64, dtype=dtype, kind=kind)])
 
 
-def causes(
+def findings(
     circumstances: Circumstances, *symptoms: Symptom, optimizer: str = "SGD", amp: str = "none"
-) -> list[str]:
+) -> list[Finding]:
     facts = Facts(optimizers=[optimizer], scaler=None)
     evidence = Evidence([*symptoms], facts, amp, (), circumstances)
     found = [finding for rule in RULES for finding in rule.conclude(evidence)]
-    return [f.cause for f in sorted(found, key=lambda f: f.confidence, reverse=True)]
+    return sorted(found, key=lambda f: f.confidence, reverse=True)
+
+
+def causes(
+    circumstances: Circumstances, *symptoms: Symptom, optimizer: str = "SGD", amp: str = "none"
+) -> list[str]:
+    return [f.cause for f in findings(circumstances, *symptoms, optimizer=optimizer, amp=amp)]
 
 
 GROWING = symptom("explosion", "critical", 4)
@@ -140,6 +147,18 @@ def test_a_wrong_order_that_hurts_nobody_is_no_finding():
     assert causes(run(AmpCalls(clipped_scaled=9)), optimizer="Adam") == []
     assert causes(run(AmpCalls(clipped_scaled=9, scaler_steps=90))) == []
     assert causes(run(AmpCalls(clipped_scaled=9, scaler_steps=9))) == ["amp-order"]
+
+
+def test_steps_longer_by_the_scale_come_before_what_overflows_later():
+    past = AmpCalls(scaled=90, direct_steps=90, first={"direct_steps": 0})
+    lost = Symptom("non-finite-loss", 1, 0, "critical", "the loss is NaN")
+    found = findings(run(past), lost, PLATEAU)
+    assert [(f.cause, f.severity) for f in found[:1]] == [("amp-order", "critical")]
+    # Adam divides by the scale; and what was lost before any such step has another cause.
+    for optimizer, first in (("Adam", 0), ("SGD", 2)):
+        late = AmpCalls(scaled=90, direct_steps=90, first={"direct_steps": first})
+        others = findings(run(late), lost, PLATEAU, optimizer=optimizer)
+        assert all(f.severity != "critical" for f in others if f.cause == "amp-order")
 
 
 def test_fading_under_adam_without_warm_up_is_the_schedule():

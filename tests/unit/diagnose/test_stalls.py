@@ -88,6 +88,16 @@ def test_what_is_better_than_chance_is_no_plateau(loss: Callable[[int], float]) 
     assert loud(diagnose([classes(0), *run(900, loss, as_usual)])) == []
 
 
+def test_a_loss_that_was_thrown_up_and_stays_a_little_worse_is_told() -> None:
+    def worse(top: float, level: float) -> list[tuple[str, int | None, str]]:
+        curve = lambda at: top if at == 100 else LN10 if at < 100 else level  # noqa: E731
+        return loud(diagnose([classes(0), *run(300, curve, as_usual)]))
+
+    assert worse(50.0, 1.1 * LN10) == [("plateau", 0, "warning")]
+    assert worse(5.0, 1.25 * LN10) == [("plateau", 0, "warning")]
+    assert worse(50.0, 0.5 * LN10) == []
+
+
 def test_a_short_run_and_one_that_is_still_warming_up_are_not_judged() -> None:
     assert loud(diagnose([classes(0), *run(90, chance, as_usual)])) == []
     warming = run(400, chance, lambda at: {"lrs": [1e-6 * 1.02**at]})

@@ -34,7 +34,7 @@ class Point:
 
     step: int
     loss: float
-    grad_norm: float | None
+    grad_norm: float | None  # of a finite one
 
 
 class Course(Detector):
@@ -49,6 +49,7 @@ class Course(Detector):
         others: whether another optimizer steps too: then the loss is one side of a game.
         era: how often the training has begun anew with other parameters.
         drifting_since: step at which the gradient left its band while the loss had not.
+        highest: the largest loss so far.
     """
 
     def __init__(self) -> None:
@@ -69,6 +70,7 @@ class Course(Detector):
         self.top_rate = self._settled_rate = 0.0
         self.first_step: int | None = None
         self.is_signed = False
+        self.highest = 0.0
         self._firsts: list[float] = []
         self._block: list[float] = []
         self._blocks: deque[float] = deque(maxlen=MAX_BLOCKS)
@@ -165,7 +167,10 @@ class Course(Detector):
         if loss is None or not math.isfinite(loss):
             return
         self.is_signed |= loss < 0
+        self.highest = max(self.highest, loss)
         norm = update.measured.grad_norm
+        if norm is not None and not math.isfinite(norm):
+            norm = None  # a gradient that was left out makes no band
         self.points.append(Point(update.step, loss, norm))
         if len(self._firsts) < FIRST:
             self._firsts.append(loss)

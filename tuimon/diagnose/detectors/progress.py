@@ -23,6 +23,9 @@ MARGIN = 0.03
 MARGIN_SQUARES = 0.07
 FALLEN, STEADY = 0.03, 0.85  # share of the first block; of all pairs of blocks
 WORSE = 1.2  # above this many times chance the loss measures something else, such as other weights
+# A loss that was thrown up so many times above where it began, and has not come down to that since:
+# other weights are no explanation, and less than that margin is enough.
+THROWN, WORSE_THROWN = 10.0, 1.05
 # Slow: still within an eighth of guessing. On its own a remark, as a hard task looks the same.
 SLOW = 0.125
 
@@ -73,7 +76,7 @@ class Progress(CourseDetector):
                     f"than guessing ({course.chance.name} = {number(chance)})"
                 )
                 yield from self._say("plateau", severity, detail, figures)
-            elif level > WORSE * max(chance, start):
+            elif level > _worse(course) * max(chance, start):
                 detail = (
                     f"the loss is {number(level)} after {course.updates:,} updates: worse than "
                     f"guessing ({course.chance.name} = {number(chance)}), and than the untrained "
@@ -123,6 +126,13 @@ class Progress(CourseDetector):
             return
         self._said.add((kind, severity))
         yield Symptom(kind, self.course.first_step, self.rank, severity, detail, figures)
+
+
+def _worse(course: Course) -> float:
+    """How many times worse than guessing and than at the start a loss is to be worse at all."""
+    start = course.start
+    was_thrown = start is not None and course.highest >= THROWN * start
+    return WORSE_THROWN if was_thrown else WORSE
 
 
 def is_flat(course: Course) -> bool:

@@ -15,7 +15,11 @@ COLLAPSING = "collapsing"
 # No update went by way of the scaler: what overflows then was made large by the scale, and the
 # scaler that would have left the update out was never asked.
 PASSED_BY = 0.97
+# Where the optimizer does not divide by the size of gradients, each step is longer by the scale
+# than meant, from the first one on: what overflows later follows from that.
+LENGTHENED = 0.985
 OFTEN, MOST = 8, 0.5  # updates, and their share: a wrong order that is the rule
+_LOST = ("explosion", "non-finite-loss", "non-finite-gradient", "non-finite-parameter")
 _SAYINGS = {
     "clipped_scaled": ("amp-order", 0.95, "gradients were clipped while they carried the scale"),
     "direct_steps": ("amp-order", 0.9, "optimizer.step() was called past the GradScaler"),
@@ -49,7 +53,8 @@ class ScalerOrder:
             # Without such an optimizer every one of these updates has another length than meant.
             always = not is_adaptive(evidence) and count >= OFTEN
             if name == "direct_steps" and count >= OFTEN and not calls.scaler_steps:
-                confidence = PASSED_BY
+                confidence = LENGTHENED if always else PASSED_BY
+                symptom = (_broken(evidence, step) if always else None) or symptom
             if symptom is None and always and count >= MOST * calls.scaler_steps:
                 symptom = observed(times, evidence, step)
             if symptom is not None:
@@ -94,6 +99,12 @@ class NormalisationState:
 def is_running(name: str) -> bool:
     """Whether a buffer is a running statistic of a normalisation layer."""
     return name.rpartition(".")[2] in ("running_mean", "running_var")
+
+
+def _broken(evidence: Evidence, step: int) -> Symptom | None:
+    """The first that was lost for good, at this step or later."""
+    lost = [s for s in evidence.symptoms if s.severity == "critical" and s.kind in _LOST]
+    return next((s for s in lost if s.step is not None and s.step >= step), None)
 
 
 def _suffering(evidence: Evidence) -> Symptom | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from tuimon.diagnose.circumstances import Circumstances
+from tuimon.diagnose.detectors.units import RECTIFIERS
 from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.rules.concluding import from_symptom
@@ -36,6 +37,8 @@ OVERSHOT = 3.0  # times the first loss, reached within the first updates
 # Thrown so far up, a training that has not come down by more is still paying for it. Healthy ones
 # hop to 2.4 times their first loss at most (59 measured).
 THROWN, SLOWED = 5.0, 0.4
+HIGH = 10.0  # times the level: thrown by one update
+MOSTLY_ZERO, MANY_SILENT = 0.8, 0.5  # shares of what a layer gives, and of its units
 SWINGING = 0.02  # ratio of update to weight; alternating data swings at any
 # In a thousand such steps a weight moves by less than a hundredth of its length.
 UNMOVED = 5e-6
@@ -68,6 +71,7 @@ class Standing:
         if told is not None:
             verdicts += [*unsteady(run.motion), *weighted(run.motion)]
             verdicts += _cold(run, evidence)
+            verdicts += _thrown(run, evidence)
         for verdict in verdicts:
             yield from_symptom(verdict.cause, symptom, verdict.confidence, [verdict.reason])
 
@@ -198,6 +202,33 @@ def _long(run: Circumstances) -> Iterator[Verdict]:
     parts.append(f"the learning rate is {number(run.top_rate)}")
     explained = any(verdict.confidence >= 0.85 for verdict in others)
     yield Verdict("lr-too-high", 0.65 if explained else 0.88, "; ".join(parts))
+
+
+def _thrown(run: Circumstances, evidence: Evidence) -> Iterator[Verdict]:
+    """Bold steps that threw the loss up, and what has not come back since."""
+    motion = run.motion
+    times = [s.figures.get("times", 0.0) for s in evidence.symptoms if s.kind == "spike"]
+    high = [each for each in times if each >= HIGH]
+    start, level, ratio = motion.start, motion.level, motion.early_ratio
+    if not high or start is None or level is None or level < start:
+        return
+    if ratio is None or ratio < BOLD:
+        return
+    reason = (
+        f"the loss jumped up to {number(max(high))} times its level and stays above where it "
+        f"began; an update moved the weights by {number(ratio)} of their length, at a learning "
+        f"rate of {number(run.top_rate)}"
+    )
+    yield Verdict("lr-too-high", 0.87, reason)
+    for output in motion.outputs.values():
+        zeros, silent = output.zero_frac or 0.0, output.silent_frac or 0.0
+        if output.kind in RECTIFIERS and zeros >= MOSTLY_ZERO and silent >= MANY_SILENT:
+            off = (
+                f"{100 * zeros:.0f} % of what {output.module or 'the model'} gives is 0, and "
+                f"{100 * silent:.0f} % of its units are for every sample"
+            )
+            yield Verdict("dead-relu", 0.8, off)
+            return
 
 
 def _cold(run: Circumstances, evidence: Evidence) -> Iterator[Verdict]:
