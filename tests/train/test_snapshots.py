@@ -197,3 +197,37 @@ def test_a_training_that_is_given_up_is_not_kept_alive(feed: Feed) -> None:
     del training
     gc.collect()
     assert [reference() for reference in gone] == [None, None]
+
+
+def test_where_gradients_are_measured_now_and_then_the_next_loss_proves_a_state(
+    feed: Feed,
+) -> None:
+    training = Training(torch.optim.SGD, bad=[11])
+    policy = Policy(autopsy="off")
+    tuimon.watch(training.model, training.optimizer, snapshot_every=5, check_every=5, policy=policy)
+    found = monitors._wiring.observer.snapshots
+    for number, kept in ((7, 5), (11, 5), (12, 5)):
+        while len(training.losses) <= number:
+            training.update(len(training.losses))
+        assert found.healthy is not None and found.healthy.step == kept, number
+
+
+def test_a_warm_snapshot_allocates_no_tensor(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Training(torch.optim.AdamW)
+    tuimon.watch(training.model, training.optimizer, snapshot_every=1)
+    for number in range(4):
+        training.update(number)
+    made: list[Any] = []
+    original = torch.empty_like
+
+    def empty_like(*args: Any, **kwargs: Any) -> Any:
+        made.append(args)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(snapshots.torch, "empty_like", empty_like)
+    places = set()
+    for number in range(4, 20):
+        training.update(number)
+        healthy = monitors._wiring.observer.snapshots.healthy
+        places.add(tuple(kept.data_ptr() for _, kept in healthy._tensors))
+    assert made == [] and len(places) == snapshots.SLOTS

@@ -128,12 +128,19 @@ class Snapshots:
         self._told = False
         self._is_fresh = False  # the newest update was copied, and its scaler may not be through
 
-    def after_update(self, track: Track, *, healthy: bool) -> None:
-        """An update of the primary optimizer is over; its loss and gradients are known."""
+    def after_update(self, track: Track, *, healthy: bool, proves: bool) -> None:
+        """An update of the primary optimizer is over.
+
+        Args:
+            track: whose update it was.
+            healthy: its loss and its gradients were read as finite.
+            proves: its loss was, which follows from the state before it; its gradients may not
+                have been measured.
+        """
         self._is_fresh = False
         if self._waiting is not None:
             judged, self._waiting = self._waiting, None
-            if healthy:
+            if proves:
                 self.healthy, self._spare = judged, self.healthy
             else:
                 self._spare = judged
