@@ -128,23 +128,24 @@ class Snapshots:
         self._told = False
         self._is_fresh = False  # the newest update was copied, and its scaler may not be through
 
-    def after_update(self, track: Track, *, healthy: bool, proves: bool) -> None:
+    def after_update(self, track: Track, *, finite: bool) -> None:
         """An update of the primary optimizer is over.
 
         Args:
             track: whose update it was.
-            healthy: its loss and its gradients were read as finite.
-            proves: its loss was, which follows from the state before it; its gradients may not
-                have been measured.
+            finite: it was made, its loss was read as finite, and so was whatever was measured. That
+                proves the state before it; for a copy its own gradients must have been measured.
         """
         self._is_fresh = False
         if self._waiting is not None:
             judged, self._waiting = self._waiting, None
-            if proves:
+            if finite:
                 self.healthy, self._spare = judged, self.healthy
             else:
                 self._spare = judged
-        if healthy and not self.unable and track.step % self.every == 0:
+        measured = track.update.measured
+        known = measured is not None and measured.total is not None
+        if finite and known and not self.unable and track.step % self.every == 0:
             self._take(track)
 
     def on_new_scale(self, scaler: Any) -> None:

@@ -185,9 +185,7 @@ class Track(Owner):
         observer.extras.after_update(self, self.step, step_s, updated, suspicious)
         observer.loop.after_update(self)
         if observer.snapshots.every and self.index == 0:
-            finite = updated and self._is_finite(losses.last)
-            known = self.update.measured is not None and self.update.measured.total is not None
-            observer.snapshots.after_update(self, healthy=finite and known, proves=finite)
+            observer.snapshots.after_update(self, finite=updated and self._is_finite(losses.last))
         self.step += 1
         if observer.repeating is not None and self.index == 0:
             observer.repeating.before(self.step)
