@@ -35,7 +35,7 @@ SKIPS_FROM_START = 24
 SKIPS_ONCE_CALIBRATED = 12
 # A loss that is not finite before it is scaled fits no scale; a row this long is no single batch.
 SKIPS_WITH_BAD_LOSS = 3
-# So many skips after the scale had fitted, each at a smaller one, while the samples of gradients and
+# So many skips after the scale had fitted, each at a smaller one, while samples of gradients and
 # outputs left so much room: a sample misses a batch, three misses in a row fit no overflow.
 SKIPS_WITH_ROOM = 3
 ROOM = 100.0

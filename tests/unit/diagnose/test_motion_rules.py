@@ -15,7 +15,13 @@ from tuimon.model.autopsy import NOT_REPRODUCED, Autopsy
 from tuimon.model.graphs import GraphSeen, LossTerm
 from tuimon.model.loop import Warned
 from tuimon.model.records import Batch, Facts, LayerTable, Step, Symptom
-from tuimon.model.samples import Activation, Activations, ParameterSample, ParameterSamples, StartingWeights
+from tuimon.model.samples import (
+    Activation,
+    Activations,
+    ParameterSample,
+    ParameterSamples,
+    StartingWeights,
+)
 
 GROWING = Symptom("explosion", 30, 0, "critical", "it grows")
 PLATEAU = Symptom("plateau", 0, 0, "warning", "it stands", {"chance": 2.3})

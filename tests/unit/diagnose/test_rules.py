@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
+from msgspec.structs import replace
 
 from tuimon.diagnose.engine import Engine
 from tuimon.diagnose.evidence import Evidence
@@ -23,7 +25,7 @@ from tuimon.model.autopsy import (
 )
 from tuimon.model.causes import CAUSES
 from tuimon.model.explained import EXPLAINED
-from tuimon.model.records import Symptom
+from tuimon.model.records import Step, Symptom
 
 
 def note(
@@ -109,6 +111,8 @@ FORWARD_CASES = [
     ("fp16-overflow", "aten::mul", [note(0, 300, "float16")] * 2, inf("float16")),
     ("fp16-overflow", "aten::_to_copy", [note(-7e4, 1.0)], inf("float16")),
     ("eps-underflow", "aten::div", [note(0, 1, "float16", zeros=1)] * 2, nan("float16")),
+    ("eps-underflow", "aten::rsqrt", [note(0, 1, "float16", zeros=1)], inf("float16")),
+    ("div-zero", "aten::rsqrt", [note(0, 1, zeros=1)], inf()),
     ("data-degenerate", "aten::_ctc_loss", [note()], inf()),
 ]  # fmt: skip
 
@@ -237,3 +241,27 @@ def test_a_loss_scale_that_is_being_found_is_no_cause(bad_at_scale_1, found):
         )
     )
     assert len(engine.findings) == found
+
+
+@pytest.mark.parametrize(
+    ("at_scale_1", "severity"), [(True, "warning"), (None, "warning"), (False, "info")]
+)
+def test_an_update_left_out_for_what_no_scale_explains_is_more_than_a_remark(at_scale_1, severity):
+    engine = Engine()
+    engine.see(
+        examined(
+            "aten::rsqrt",
+            [note(0, 1, "float16", zeros=1)],
+            inf("float16"),
+            trigger="non-finite-gradient",
+            loss_scale=4096.0,
+            bad_at_scale_1=at_scale_1,
+        )
+    )
+    skip = Step(5, 0, loss=1.0, loss_scale=4096.0, skipped=True, grad_norm=math.nan)
+    found = [s.severity for s in engine.see(skip) if s.kind == "non-finite-gradient"]
+    assert found == [severity]
+    assert bool(engine.findings) is (severity != "info")
+    # An examination says nothing of another step.
+    later = [*engine.see(replace(skip, step=90))]
+    assert {s.severity for s in later} <= {"info"}

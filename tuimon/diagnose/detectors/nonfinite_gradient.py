@@ -10,6 +10,7 @@ from tuimon.diagnose.batches import NewestBatches
 from tuimon.diagnose.gradients import bits_in_words, describe_flags, describe_tensors
 from tuimon.diagnose.incidents import Detector, Incident
 from tuimon.diagnose.updates import Update, Updates
+from tuimon.model.autopsy import LEAF, OPERATION, Autopsy
 from tuimon.model.records import NON_FINITE, NORM_OVERFLOW, AnyRecord, LayerTable, Symptom
 from tuimon.model.units import number
 
@@ -27,7 +28,8 @@ class NonFiniteGradient(Detector):
     """A gradient with NaN or Inf, and a gradient norm that float32 cannot hold.
 
     Critical when the update was made; a warning when it was left out; only a remark when a
-    GradScaler left it out, which is how it finds its scale, until no scale can be the reason.
+    GradScaler left it out, which is how it finds its scale, until no scale can be the reason or an
+    examination has found another one.
     """
 
     def __init__(self, rank: int = 0) -> None:
@@ -37,11 +39,14 @@ class NonFiniteGradient(Detector):
         self._names: list[str] = []
         self._incidents: dict[tuple[str, int], Incident] = {}
         self._rows: dict[int, _Row] = {}
+        self._examined: Autopsy | None = None  # the newest that no loss scale explains
 
     def see(self, record: AnyRecord) -> Iterator[Symptom]:
         self._batches.see(record)
         if isinstance(record, LayerTable):
             self._names = record.names
+        elif isinstance(record, Autopsy) and record.trigger == "non-finite-gradient":
+            self._examined = record if record.bad_at_scale_1 is not False else None
         for update in self._updates.see(record):
             yield from self._judge(update)
 
@@ -84,6 +89,9 @@ class NonFiniteGradient(Detector):
         row = self._rows.setdefault(update.optimizer, _Row(update.step))
         row.length += 1
         row.useless += update.scale < USEFUL_SCALE
+        found = self._examined
+        if found is not None and found.step == update.step and found.verdict in (OPERATION, LEAF):
+            return update.step, "warning", f"{update.fate}, and that is not the scale's doing"
         if row.length < SKIPS_FROM_START and row.useless < SKIPS_BELOW_USEFUL:
             return update.step, "info", update.fate
         told = f"{row.length} updates in a row, the newest at scale {number(update.scale)}"

@@ -162,6 +162,7 @@ def _domain(low: float, high: float) -> Judge:
             yield Verdict("domain-error", 0.95, reason)
         elif look.op == "rsqrt" and has_zero(note):
             yield Verdict("div-zero", 0.93, "rsqrt received an exact 0")
+            yield from _vanished(note)
         else:
             yield Verdict("domain-error", 0.7, f"{look.op} is infinite at the edge of its domain")
 
@@ -198,14 +199,19 @@ def _division(look: Look) -> Iterator[Verdict]:
             yield Verdict("empty-reduction", 0.95, reason)
         certainty = 0.8 if counted else 0.93
         yield Verdict("div-zero", certainty, f"divided by an exact 0 in {described(divisor)}")
-        if divisor.dtype == "float16":
-            reason = "the divisor is float16, where every epsilon below 6e-8 is 0"
-            yield Verdict("eps-underflow", 0.94 if divisor.zeros else 0.6, reason)
+        yield from _vanished(divisor)
         yield from _from_data(look)
     elif look.is_half:
         yield from _overflow(look)
     else:
         yield Verdict("div-zero", 0.5, f"the quotient by {described(divisor)} is out of range")
+
+
+def _vanished(divisor: TensorNote) -> Iterator[Verdict]:
+    """An epsilon of float16 that was none."""
+    if divisor.dtype == "float16":
+        reason = "the divisor is float16, where every epsilon below 6e-8 is 0"
+        yield Verdict("eps-underflow", 0.94 if divisor.zeros else 0.6, reason)
 
 
 def _is_zero(note: TensorNote | None) -> bool:

@@ -17,6 +17,7 @@ from torch import nn
 from tuimon.model.autopsy import LEAF, OPERATION, Autopsy
 from tuimon.model.text import plain
 from tuimon.model.verdict import sentence
+from tuimon.train.autopsy.doubting import Doubts, is_its_own
 from tuimon.train.autopsy.graph import walk
 from tuimon.train.autopsy.linemap import LineMap
 from tuimon.train.autopsy.lossnodes import LossNodes
@@ -77,6 +78,7 @@ class Examiner:
         self._state_seen = False
         self._left_bad = False  # by this update: the next one will suffer from it
         self.skips = 0
+        self._doubts = Doubts()
         self._marks: tuple[int, int] = 0, 0
         within = observer.boundary.within
         self.before_backward = within(TAP, self._before_backward)
@@ -133,12 +135,25 @@ class Examiner:
         scaled = self._observer.scaling is track
         self.skips = self.skips + 1 if bad and scaled else 0
         incident = bad and not self._in_row and (not scaled or self.skips >= SKIPS_IN_A_ROW)
+        if scaled:
+            scale = self._observer.scale_of(track)
+            if not bad:
+                self._doubts.made(scale)
+            elif not (incident or self._in_row or self.requested) and self._affordable:
+                self._doubt(track, measured, scale)
         if (incident or self.requested) and self._affordable:
             self._in_row = self._in_row or incident
             trigger = NON_FINITE_GRADIENT if incident else REQUEST
             self._examine(trigger, track=track, measured=measured)
         self.requested = False
         self.nodes.drop()
+
+    def _doubt(self, track: Track, measured: Measured | None, scale: float | None) -> None:
+        """A GradScaler is about to leave an update out, which may not be its own business."""
+        if self._doubts.arises(scale, measured):
+            self._in_row = self._examine(
+                NON_FINITE_GRADIENT, doubtful=True, track=track, measured=measured
+            )
 
     def _on_weights(self, track: Track, kinds: set[str]) -> None:
         """The update has left something behind that is not finite, from finite gradients."""
@@ -172,10 +187,14 @@ class Examiner:
 
     # --- how --------------------------------------------------------------------------------------
 
-    def _examine(self, trigger: str, **about: Any) -> None:
+    def _examine(self, trigger: str, *, doubtful: bool = False, **about: Any) -> bool:
+        """Look into this step; whether that told something new.
+
+        Args:
+            doubtful: what comes of the loss scale alone is no incident, and is not told.
+        """
         observer = self._observer
         began_s = time.perf_counter()
-        self._examined += 1
         kept = dict(about)
         was, observer.off = observer.off, True  # no tap of ours takes part in a re-run
         try:
@@ -194,9 +213,13 @@ class Examiner:
             took_s = time.perf_counter() - began_s
             observer.times.examined_s += took_s
             observer.times.cost_s -= took_s  # whoever has called accounts for all of its own time
+        if doubtful and not is_its_own(fields):
+            return False
+        self._examined += 1
         autopsy = self._publish(trigger, fields, took_s)
         if autopsy is not None and trigger != REQUEST:
             self.testing.after(autopsy, kept)
+        return autopsy is not None
 
     def _look_at_loss(
         self, began_s: float, losses: Sequence[torch.Tensor], recorded_loss: float | None

@@ -230,14 +230,18 @@ class Reruns:
         return found
 
     def _is_bad_unscaled(self, until_s: float, scale: float) -> bool | None:
+        """Whether it is bad without the scale; None where no gradient of an output tells."""
+        tried = False
         for call in reversed(self._scenes.calls):
-            if call.grads is None:
-                continue
+            came = [grad for grad in call.grads or () if grad is not None]
+            if call.grads is None or not came or any(map(looks.is_bad, came)):
+                continue  # what overflowed before it came back stays so
+            tried = True
             grads = [None if grad is None else grad / scale for grad in call.grads]
             part = self._model(call, until_s, grads, loss_bad=False)
             if part.names_something or part.bad_grads:
                 return True
-        return False
+        return False if tried else None
 
     def _model(self, call: Call, until_s: float, grads: Any, *, loss_bad: bool) -> Part:
         module = call.module()
