@@ -127,7 +127,7 @@ class LossTap:
                     step=observer.roster.next_step(),
                     value=value,
                     time_ns=time.time_ns(),
-                    site=_call_site(),
+                    site=call_site(),
                 )
             )
         times = observer.times
@@ -190,12 +190,12 @@ def _read(loss: torch.Tensor) -> tuple[float | None, torch.Tensor | None]:
     return None, loss.detach() if loss.is_cuda else None
 
 
-def _call_site() -> str:
+def call_site() -> str:
     """`file:line` of the innermost frame that is neither torch's nor ours.
 
     Relative to the working folder where the file lies below it, as a person would name it.
     """
-    frame = sys._getframe(2)
+    frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith((_TORCH_FOLDER, _OWN_FOLDER)):

@@ -19,6 +19,7 @@ from tuimon.train.session import Session
 from tuimon.train.taps.clipping import ClipTap
 from tuimon.train.taps.compiler import leave_alone
 from tuimon.train.taps.ending import EndingTap
+from tuimon.train.taps.functional import FunctionalTap
 from tuimon.train.taps.hooks import BeforeForward, hook_optimizer
 from tuimon.train.taps.loader import LoaderTap
 from tuimon.train.taps.loading import LoadTap
@@ -53,6 +54,7 @@ class Wiring:
             LoadTap(observer),
             WarningTap(observer),
             EndingTap(observer),
+            FunctionalTap(observer),
         )
         self._unknown = observer.boundary.guard("discovery", self._on_unknown)
         leave_alone(self._unknown.__code__, callees=True)  # the one body of all guarded functions
