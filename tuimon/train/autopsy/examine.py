@@ -135,12 +135,10 @@ class Examiner:
         scaled = self._observer.scaling is track
         self.skips = self.skips + 1 if bad and scaled else 0
         incident = bad and not self._in_row and (not scaled or self.skips >= SKIPS_IN_A_ROW)
-        if scaled:
-            scale = self._observer.scale_of(track)
-            if not bad:
-                self._doubts.made(scale)
-            elif not (incident or self._in_row or self.requested) and self._affordable:
-                self._doubt(track, measured, scale)
+        if scaled and not bad:
+            self._doubts.made(self._observer.scale_of(track))
+        elif scaled and not (incident or self._in_row or self.requested) and self._affordable:
+            self._doubt(track, measured)
         if (incident or self.requested) and self._affordable:
             self._in_row = self._in_row or incident
             trigger = NON_FINITE_GRADIENT if incident else REQUEST
@@ -148,12 +146,11 @@ class Examiner:
         self.requested = False
         self.nodes.drop()
 
-    def _doubt(self, track: Track, measured: Measured | None, scale: float | None) -> None:
+    def _doubt(self, track: Track, measured: Measured | None) -> None:
         """A GradScaler is about to leave an update out, which may not be its own business."""
-        if self._doubts.arises(scale, measured):
-            self._in_row = self._examine(
-                NON_FINITE_GRADIENT, doubtful=True, track=track, measured=measured
-            )
+        if self._doubts.arises(self._observer.scale_of(track), measured):
+            about = {"track": track, "measured": measured}
+            self._in_row = self._examine(NON_FINITE_GRADIENT, doubtful=True, **about)
 
     def _on_weights(self, track: Track, kinds: set[str]) -> None:
         """The update has left something behind that is not finite, from finite gradients."""
