@@ -18,7 +18,7 @@ from tuimon.diagnose.rules.misusing import Misuse
 from tuimon.diagnose.rules.normalising import RunningStatistics
 from tuimon.diagnose.rules.operations import Operations
 from tuimon.diagnose.rules.parallel import Desync
-from tuimon.diagnose.rules.replaying import Disagreeing, Overwritten
+from tuimon.diagnose.rules.replaying import Disagreeing
 from tuimon.diagnose.rules.scaling import NormalisationState, ScalerCollapse, ScalerOrder
 from tuimon.diagnose.rules.schedules import Schedules
 from tuimon.diagnose.rules.spiking import Spiking
@@ -57,5 +57,4 @@ RULES: tuple[Rule, ...] = (
     ClippedByInfinity(),
     Desync(),
     Disagreeing(),
-    Overwritten(),
 )

@@ -9,6 +9,7 @@ from tuimon.diagnose.findings import Finding, Remedy, Where
 from tuimon.model.autopsy import NOT_REPRODUCED, Autopsy
 from tuimon.model.causes import SEVERITIES, UNKNOWN
 from tuimon.model.records import Symptom
+from tuimon.model.units import number
 from tuimon.model.verdict import sentence
 
 SURE = 0.5  # a finding below it leaves the question open
@@ -17,6 +18,13 @@ MAX_EVIDENCE = 4
 _NON_FINITE = "non-finite"
 _SILENT = ("plateau", "slow-progress", "oscillation", "vanishing-gradient", "frozen-parameters")
 
+_NEAR = 3  # updates between the harm and the look at the weights that shows why
+_BESIDE = (
+    "Something beside the optimizer changed a weight. Look for code that writes to parameters; "
+    "if there is none, run the same seed again: what does not come back at the same step is "
+    "consistent with a bad device. Go on from the last checkpoint before it.",
+    "bad = [n for n, p in model.named_parameters() if p.abs().max() > 1e6]",
+)
 _EXAMINE = (
     "Run it again with `tuimon run --autopsy full --on-non-finite hold train.py`, so that the "
     "step is examined while its batch and its graph are alive.",
@@ -57,9 +65,10 @@ def abstain(evidence: Evidence, findings: Iterable[Finding]) -> Finding | None:
     worst = max(seen, key=lambda s: SEVERITIES.index(s.severity))
     autopsy = next((a for a in evidence.autopsies if a.trigger == worst.kind), None)
     autopsy = autopsy or next(iter(evidence.autopsies), None)
-    text, code = _what_would_tell(worst, autopsy)
+    beside = _changed_beside(evidence, worst)
+    text, code = _BESIDE if beside else _what_would_tell(worst, autopsy)
     told = [sentence(autopsy), *autopsy.notes] if autopsy is not None else []
-    said = [*(s.detail for s in seen[:2]), *told]
+    said = [beside, *(s.detail for s in seen[:2]), *told]
     return Finding(
         cause=UNKNOWN,
         severity=worst.severity,
@@ -69,6 +78,18 @@ def abstain(evidence: Evidence, findings: Iterable[Finding]) -> Finding | None:
         where=Where(rank=worst.rank),
         evidence=[each for each in said if each][:MAX_EVIDENCE],
         remedy=Remedy(text=text, code=code),
+    )
+
+
+def _changed_beside(evidence: Evidence, worst: Symptom) -> str:
+    """What says that a weight is finite and farther away than all updates can have moved it."""
+    run = evidence.circumstances
+    found = run.reach.beyond if run is not None else None
+    if found is None or (worst.step is not None and worst.step > found.step + _NEAR):
+        return ""
+    return (
+        f"{found.name} holds {number(found.size)} at step {found.step}; by their rates, all "
+        f"updates so far can have led to {number(found.reach)} at most"
     )
 
 

@@ -102,10 +102,9 @@ WIRING = {
     ),
     "hardware-fault": Explanation(
         "a bad device",
-        "Replays of the same step differ from each other, on one device only; or a weight holds a "
-        "number that no update can have led to.",
+        "Replays of the same step differ from each other, on one device only.",
         "Silent data corruption by memory or arithmetic units. Code that writes to weights beside "
-        "the optimizer looks the same, and is far more common.",
+        "the optimizer can look the same, and is far more common.",
         "First look for code that writes to the weights. Go on from the last checkpoint before; if "
         "it comes back, run the vendor's diagnostics and leave the device out.",
         "bad = [n for n, p in model.named_parameters() if p.abs().max() > 1e6]",
