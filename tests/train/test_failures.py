@@ -21,16 +21,25 @@ from tests.train.test_loops import mse, net
 from tests.train.twins import Diary, differences, run
 from tuimon.train import boundary
 from tuimon.train import monitor as monitors
+from tuimon.train.autopsy import examine
 from tuimon.train.boundary import MAX_FAILURES, Boundary
 
-LONG, SHORT = 100, 4  # steps: every function of an update fails; one autopsy
+# Steps, of which one in so many overflows, and with how few failures a run is the last of its
+# kind: functions of an update, of the beginning, of an autopsy, and those that are left over.
+KINDS = ((100, 4, 1000), (4, 4, 4), (60, 2, 4), (4, 4, 0))
 OURS = str(Path(tuimon.__file__).parent)
 
 
 def everything(
-    diary: Diary, steps: int = 4, each: Callable[[int], None] = lambda step: None
+    diary: Diary,
+    steps: int = 4,
+    each: Callable[[int], None] = lambda step: None,
+    overflows: int = 4,
 ) -> list[Any]:
-    """A loop that meets every tap: data, forward, loss, scaling, clipping, closure, a stranger."""
+    """A loop that meets every tap: data, forward, loss, scaling, clipping, closure, a stranger.
+
+    One step in `overflows` is not finite.
+    """
     made = torch.Generator().manual_seed(1)
     data = TensorDataset(*(torch.randn(4 * steps, width, generator=made) for width in (6, 1)))
     model = net()
@@ -42,7 +51,7 @@ def everything(
     for step, (x, y) in enumerate(DataLoader(data, batch_size=4)):
         each(step)
         optimizer.zero_grad()
-        loss = mse(model(x * (1e38 if step % 4 == 3 else 1)), y)
+        loss = mse(model(x * (1e38 if (step + 1) % overflows == 0 else 1)), y)
         scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
         nn.utils.clip_grad_norm_((p for p in model.parameters()), 0.1)
@@ -123,16 +132,20 @@ def test_every_hook_may_fail(
         close_all()
 
 
+def by_identity(codes: list[CodeType]) -> dict[int, CodeType]:
+    return {id(code): code for code in codes}
+
+
 class Saboteur:
     """Lets functions of ours fail, each at its first call, one in every guarded call of a step.
 
     Attributes:
-        left: code that has not failed yet.
+        left: code that has not failed yet, by identity: to hash code is to hash its instructions.
         failed: by step.
     """
 
     def __init__(self, codes: list[CodeType]) -> None:
-        self.left = dict.fromkeys(codes)
+        self.left = by_identity(codes)
         self.failed: dict[int, list[CodeType]] = {}
         self._step = 0
 
@@ -147,9 +160,9 @@ class Saboteur:
 
         def profile(frame: FrameType, event: str, _: Any) -> None:
             code = frame.f_code
-            if event == "call" and code in left:
+            if event == "call" and id(code) in left:
                 sys.setprofile(None)
-                del left[code]
+                del left[id(code)]
                 self.failed.setdefault(self._step, []).append(code)
                 raise ZeroDivisionError("on purpose")
 
@@ -162,13 +175,13 @@ def codes_of_ours(action: Callable[[Callable[[int], None]], Any]) -> list[CodeTy
     What torch calls is the outermost shell; nothing can stand around it, and it does nothing but
     ask whether to listen.
     """
-    callers: dict[CodeType, str] = {}
+    callers: dict[int, tuple[CodeType, str]] = {}
 
     def profile(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(OURS) and code not in callers:
+        if event == "call" and id(code) not in callers and code.co_filename.startswith(OURS):
             caller = frame.f_back
-            callers[code] = caller.f_code.co_filename if caller is not None else ""
+            callers[id(code)] = code, caller.f_code.co_filename if caller is not None else ""
 
     try:
         action(lambda step: sys.setprofile(profile))
@@ -177,7 +190,7 @@ def codes_of_ours(action: Callable[[Callable[[int], None]], Any]) -> list[CodeTy
     shell = {wrapper.__code__ for wrapper in [Boundary().guard("", print)]}
     inner = [
         code
-        for code, caller in callers.items()
+        for code, caller in callers.values()
         if caller.startswith(OURS) and code not in shell and code.co_flags & CO_OPTIMIZED
     ]  # bodies of classes and modules run once in a process
     return sorted(inner, key=lambda code: (code.co_filename, code.co_firstlineno))
@@ -198,31 +211,44 @@ def test_every_function_may_fail(feed: Feed, monkeypatch: pytest.MonkeyPatch) ->
         failed(self, tap, error)
         saboteur.lurk()
 
-    def watched(steps: int, each: Callable[[int], None]) -> dict[str, Any]:
+    def watched(
+        steps: int, each: Callable[[int], None], overflows: int = 4
+    ) -> dict[str, Any]:
         monkeypatch.setattr(monitors, "_wiring", None)
         try:
-            return run(lambda diary: everything(diary, steps, each), Diary(tuimon.watch))
+            return run(lambda diary: everything(diary, steps, each, overflows), Diary(tuimon.watch))
         finally:
             sys.setprofile(None)
             close_all()
 
-    def sabotaged(steps: int, bare: dict[str, Any]) -> int:
+    def sabotaged(steps: int, overflows: int, bare: dict[str, Any]) -> int:
         """How many functions failed in a run of so many steps."""
         saboteur.failed = {}
-        found = differences(bare, watched(steps, saboteur.strike))
+        found = differences(bare, watched(steps, saboteur.strike, overflows))
         wrong = [int(name.split(".")[1]) for name in found if name.startswith("0.")]
         culprits = saboteur.failed.get(min(wrong)) if wrong else saboteur.failed
         assert not found, f"{culprits} changed the numbers: {found}"
         return sum(map(len, saboteur.failed.values()))
 
-    saboteur.left = dict.fromkeys(codes_of_ours(lambda each: watched(6, each)))
+    saboteur.left = by_identity(codes_of_ours(lambda each: watched(6, each)))
     count = len(saboteur.left)
     assert count > 100, "the loop does not meet our code: the test is blind"
     monkeypatch.setattr(Boundary, "failed", failed_and_on)
-    sabotaged(LONG, run(lambda diary: everything(diary, LONG), Diary(None)))
-    assert len(saboteur.left) < 0.7 * count
-    bare = run(lambda diary: everything(diary, SHORT), Diary(None))
-    for _ in range(count):  # those that run at the beginning only, or deep in an autopsy
-        if not sabotaged(SHORT, bare):
-            break
+    # An autopsy at every overflow: one function fails in each, those that it would call later.
+    monkeypatch.setattr(examine, "MAX_AUTOPSIES", 1 << 30)
+    monkeypatch.setattr(examine, "MAX_EXAMINED", 1 << 30)
+    for steps, overflows, last in KINDS:
+        bare = run(
+            lambda diary, steps=steps, overflows=overflows: everything(
+                diary, steps, overflows=overflows
+            ),
+            Diary(None),
+        )
+        for _ in range(count):
+            t = __import__("time").process_time()
+            n = sabotaged(steps, overflows, bare)
+            print(steps, n, len(saboteur.left), __import__("time").process_time()-t, file=sys.__stderr__)
+            if n <= last:
+                break
+        if steps == KINDS[0][0]: assert len(saboteur.left) < 0.7 * count
     assert len(saboteur.left) < 0.3 * count
