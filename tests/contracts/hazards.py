@@ -74,9 +74,6 @@ ELSEWHERE: dict[int, str] = {
     38: "there is no override of the learning rate yet",
     39: "there is no roll back yet",
     40: "there is no roll back yet",
-    43: "what waits for other ranks is not run again; there is no test with two ranks yet",
-    47: "ranks do not agree on commands yet; commands to several ranks are refused",
-    48: "ranks do not wait for one another yet",
 }
 
 

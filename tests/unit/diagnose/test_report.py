@@ -164,6 +164,8 @@ def test_the_ledger_lists_each_command_once():
             "step": 12,
             "old": "user",
             "new": "on",
+            "arguments": None,
+            "reason": "",
         },
         {
             "command": "Pause",
@@ -173,6 +175,8 @@ def test_the_ledger_lists_each_command_once():
             "step": None,
             "old": None,
             "new": None,
+            "arguments": None,
+            "reason": "",
         },
     ]
 
