@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import CodeType, FrameType
@@ -211,9 +212,7 @@ def test_every_function_may_fail(feed: Feed, monkeypatch: pytest.MonkeyPatch) ->
         failed(self, tap, error)
         saboteur.lurk()
 
-    def watched(
-        steps: int, each: Callable[[int], None], overflows: int = 4
-    ) -> dict[str, Any]:
+    def watched(steps: int, each: Callable[[int], None], overflows: int = 4) -> dict[str, Any]:
         monkeypatch.setattr(monitors, "_wiring", None)
         try:
             return run(lambda diary: everything(diary, steps, each, overflows), Diary(tuimon.watch))
@@ -238,17 +237,8 @@ def test_every_function_may_fail(feed: Feed, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(examine, "MAX_AUTOPSIES", 1 << 30)
     monkeypatch.setattr(examine, "MAX_EXAMINED", 1 << 30)
     for steps, overflows, last in KINDS:
-        bare = run(
-            lambda diary, steps=steps, overflows=overflows: everything(
-                diary, steps, overflows=overflows
-            ),
-            Diary(None),
-        )
+        bare = run(partial(everything, steps=steps, overflows=overflows), Diary(None))
         for _ in range(count):
-            t = __import__("time").process_time()
-            n = sabotaged(steps, overflows, bare)
-            print(steps, n, len(saboteur.left), __import__("time").process_time()-t, file=sys.__stderr__)
-            if n <= last:
+            if sabotaged(steps, overflows, bare) <= last:
                 break
-        if steps == KINDS[0][0]: assert len(saboteur.left) < 0.7 * count
     assert len(saboteur.left) < 0.3 * count
