@@ -97,6 +97,7 @@ if __name__ == '__main__':
 
 
 @pytest.mark.hazard(31)
+@pytest.mark.usefixtures("light")
 def test_spawned_ranks_are_the_run_of_their_launcher(tmp_path: Path) -> None:
     """Another child that trains is a run by its own name; data workers are nothing."""
     (tmp_path / "spawns.py").write_text(SPAWNS)

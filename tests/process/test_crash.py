@@ -6,12 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.process.bare import both, python, tuimon_run
 from tuimon.feed import registry
 from tuimon.feed.codec import decode
 from tuimon.feed.ring import RingReader
 from tuimon.model.crash import Crash
 from tuimon.model.records import Goodbye
+
+pytestmark = pytest.mark.usefixtures("light")
 
 LOOP = """
 import sys
