@@ -31,6 +31,9 @@ def _train(model: nn.Module, x: torch.Tensor, steps: int, *, has_aux: bool = Fal
 
 def test_a_loss_of_a_functional_training_that_is_not_finite_is_told(feed: Feed) -> None:
     model = nn.Linear(2, 1)
+    earlier = tuimon.watch(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    model(torch.ones(4, 2)).mean().backward()
+    earlier.close()  # what an earlier run did says nothing about this one
     tuimon.watch(model)
     _train(model, torch.ones(4, 2), 20)
     assert feed.of(Loss) == []

@@ -65,9 +65,9 @@ def send(
         return print_outcome(told, as_json=as_json)
     info = live_run(target.token)
     request = Request(uuid.uuid4().hex, who_asks(), command, time.time())
-    reader = RingReader(info.ring(), at_end=True)
+    until_s = clock() + timeout_s
+    reader = _ring_of(info, until_s, clock)
     try:
-        until_s = clock() + timeout_s
         state = _ask(info, reader, request, until_s, clock)
         if state.state == "accepted":
             state = follow(info, reader, state, until_s, clock)
@@ -80,6 +80,17 @@ def send(
     finally:
         reader.close()
     return print_outcome(state, as_json=as_json)
+
+
+def _ring_of(info: RunInfo, until_s: float, clock: Clock) -> RingReader:
+    """What a training publishes; one that has only just begun is listed before it has a ring."""
+    while True:
+        try:
+            return RingReader(info.ring(), at_end=True)
+        except NoSuchRun:
+            if not (info.path / "run.json").exists() or clock() >= until_s:
+                raise
+        time.sleep(_POLL_S)
 
 
 def _ask(

@@ -112,6 +112,7 @@ class Observer:
         self.controls = Controls(self)
         self.losses, self.last_losses = Losses(), None
         self.times, self.clips = Times(), Clips()
+        self.backward_calls = 0
         self.amp = Scaling(self)
         self.loop = Loop(self)
         self.explicit = False
