@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tuimon.feed.amp import AmpFold
 from tuimon.feed.history import HeatHistory, History, SeriesHistory, Totals
+from tuimon.feed.past import Past, ends_of
 from tuimon.feed.samples import Samples
 from tuimon.feed.thinning import HeatFold, SeriesFold
 from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict
@@ -20,6 +21,7 @@ from tuimon.model.inspection import MAX_INSPECTIONS, InspectReply
 from tuimon.model.ranks import RankRows
 from tuimon.model.records import (
     AnyRecord,
+    Batch,
     CommandState,
     DeviceStats,
     Event,
@@ -47,6 +49,8 @@ MAX_SERIES = 96  # 16 MB if every one of them is full
 MAX_LR_GROUPS = 8  # charts tell no more than eight lines apart
 MAX_HEAT_EPOCHS = 8
 MAX_HEAT_BYTES = 8 << 20  # over all epochs; the newest always stays
+MAX_LATE_BATCHES = 48  # some 2 KB each
+MAX_LATE_READINGS = 240
 PRIMARY = 0
 
 MEASURED = frozenset(("loss", "grad_norm", "grad_norm_clipped", "loss_scale", "step_s", "skipped"))
@@ -75,6 +79,7 @@ class Chronicle:
         self._symptoms: list[Symptom] = []
         self._commands: dict[str, CommandState] = {}
         self._samples = Samples()
+        self._past = Past()
         self._lost: dict[str, int] = {}
         self._records = 0
         self._steps = 0
@@ -145,6 +150,9 @@ class Chronicle:
                 self._facts = record
             case System():
                 self._system = record
+                self._past.see(record)
+            case Batch():
+                self._past.see(record)
             case Governor() | ParameterSamples() | Activations() | Histogram():
                 self._samples.add(record)
             case Goodbye():
@@ -211,6 +219,8 @@ class Chronicle:
             breakpoints=self._breakpoints,
             ranks=self._ranks,
             inspections=list(self._inspections),
+            batches=ends_of(self._past.batches, MAX_LATE_BATCHES),
+            readings=ends_of(self._past.readings, MAX_LATE_READINGS, first=0),
         )
 
     def lost(self, more: dict[str, int]) -> dict[str, int]:

@@ -26,6 +26,7 @@ from tuimon.model.records import (
     NAN,
     NEG_INF,
     POS_INF,
+    Batch,
     CommandState,
     Event,
     Facts,
@@ -160,6 +161,8 @@ class History(msgspec.Struct, frozen=True, array_like=True):
         crash, amp_calls, amp_verdict, breakpoints, ranks: the newest record of that type.
         inspections: the newest answers, oldest first, bounded.
         amp_skips: updates the GradScaler left out, oldest first, bounded.
+        batches: the first ones and the newest that were looked at, oldest first, bounded.
+        readings: System records of the last minutes, oldest first, bounded.
     """
 
     run_id: str
@@ -192,6 +195,8 @@ class History(msgspec.Struct, frozen=True, array_like=True):
     breakpoints: Breakpoints | None = None
     inspections: list[InspectReply] = []
     ranks: RankRows | None = None
+    batches: list[Batch] = []
+    readings: list[System] = []
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tuimon.feed.past import Past
 from tuimon.model.amp import AmpCalls, AmpSkip, Headroom
 from tuimon.model.autopsy import Autopsy
 from tuimon.model.breakpoints import Breakpoint
@@ -267,4 +268,5 @@ class Frame:
     breakpoints: tuple[Breakpoint, ...] = ()  # what is set, by number
     ranks: RankRows | None = None  # None where the run is one process
     inspections: tuple[InspectReply, ...] = ()  # looks at layers, oldest first, bounded
+    past: Past | None = None  # append-only, with a version
     waits_for_s: float | None = None  # for how long it has been paused or held

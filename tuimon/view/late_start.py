@@ -15,7 +15,9 @@ def apply_history(state: RunState, history: History) -> None:
     for record in (
         history.hello,
         history.facts,
+        *history.readings[:-1],
         history.system,
+        *history.batches,
         *history.memory.values(),
         history.governor,
         history.breakpoints,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuimon.feed.chronicle import MAX_LR_GROUPS, MAX_SERIES, MEASURED, logged_name
+from tuimon.feed.past import Past
 from tuimon.feed.samples import Samples
 from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict
 from tuimon.model.autopsy import Autopsy
@@ -78,6 +79,7 @@ class RunState:
         self.layers = LayerHistory()
         self.log = Log()
         self.samples = Samples()
+        self.past = Past()
         self.hello: Hello | None = None
         self.goodbye: Goodbye | None = None
         self.step: Step | None = None  # newest one of the primary optimizer
@@ -127,6 +129,7 @@ class RunState:
             self.count_lost("unknown record")
             return
         known(record)
+        self.past.see(record)
         if isinstance(record, self._counted):
             self.amp.see(record)
 
@@ -175,6 +178,7 @@ class RunState:
             batch=self._batch,
             output=self.log.output,
             samples=self.samples,
+            past=self.past,
             crash=self.scenes.crash,
             autopsies=self.scenes.autopsies,
             findings=self.scenes.findings,
@@ -293,6 +297,7 @@ class RunState:
             self.pace.restart()
             self.layers.cut(record.step)
             self.samples.cut(record.step)
+            self.past.cut(record.step)
             text = f"the run went back from step {newest:,} to {record.step:,}"
             self.log.add_event(Event(record.step, record.time_ns / 1e9, "info", "resumed", text))
 
