@@ -158,7 +158,7 @@ def start_in_background(
             ended = process.poll() is not None
             with contextlib.suppress(NoSuchRun):
                 info = registry.find_run(str(process.pid))
-                if info.main_pid == process.pid and (info.path / "output.log").exists():
+                if info.main_pid == process.pid and info.output.exists():
                     return process, info
             if ended:
                 break

@@ -123,6 +123,11 @@ class RunInfo(msgspec.Struct, frozen=True):
         """The ring that the scribe writes."""
         return self.path / "scribe.ring"
 
+    @property
+    def output(self) -> Path:
+        """What the training writes where it runs in the background."""
+        return self.path / "output.log"
+
 
 def create_run(
     *,

@@ -24,8 +24,10 @@ import msgspec
 from tuimon import __version__
 from tuimon.errors import IncompatibleVersion, NoSuchRun, Refused, TuimonError
 from tuimon.feed import channel
+from tuimon.feed.codec import encode
+from tuimon.feed.output import OutputTail
 from tuimon.feed.registry import ExitInfo, RunInfo
-from tuimon.feed.tail import DRAINED_AFTER, Pulse, RingTail
+from tuimon.feed.tail import DRAINED_AFTER, Pulse, RingTail, in_parts
 from tuimon.model.commands import Request
 from tuimon.model.records import FORMAT_VERSION, RUNNING, CommandState
 
@@ -72,6 +74,7 @@ class Begin(Message, frozen=True, array_like=True, tag=2):
     scribe: Mark | None = None
     run_id: str = ""  # of the run that was watched before the connection broke
     rank: int | None = None  # whose ring is read; None is the lowest there
+    output: Mark | None = None  # how far the file of output has been read
 
 
 class Run(Message, frozen=True, array_like=True, tag=3):
@@ -90,7 +93,7 @@ class HistoryPart(Message, frozen=True, array_like=True, tag=4):
 class Batch(Message, frozen=True, array_like=True, tag=5):
     """Records of a ring in order, as they lie in it, and how far it has been read."""
 
-    ring: int  # TRAINER or SCRIBE
+    ring: int  # TRAINER, SCRIBE or OUTPUT, whose marks count bytes
     mark: Mark
     payloads: list[bytes]
 
@@ -128,7 +131,7 @@ class Problem(Message, frozen=True, array_like=True, tag=9):
     text: str
 
 
-TRAINER, SCRIBE = 0, 1
+TRAINER, SCRIBE, OUTPUT = 0, 1, 2
 Find = Callable[[str | None], RunInfo]
 FromRelay = Offer | Run | HistoryPart | Batch | Beat | Answer | Problem
 FromViewer = Begin | Ask
@@ -261,7 +264,7 @@ class Relay:
                     target=self._listen, args=(info, begin.readonly), daemon=True
                 )
                 listener.start()
-                self._pump(*tails)
+                self._pump(*tails, _lines(info, begin.output))
             except TuimonError as error:
                 self._send(Problem(error.exit_code, str(error)))
                 raise
@@ -301,7 +304,7 @@ class Relay:
             marks = (again.trainer, again.scribe) if again else marks
         return _tail(self._pulse.ring, marks[0]), _tail(info.scribe_ring, marks[1])
 
-    def _pump(self, trainer: RingTail, scribe: RingTail) -> None:
+    def _pump(self, trainer: RingTail, scribe: RingTail, output: OutputTail) -> None:
         told: Beat | None = None
         told_s = 0.0
         while not self._left.is_set():
@@ -310,9 +313,13 @@ class Relay:
                 payloads = tail.payloads(BATCH_RECORDS, BATCH_S)
                 moved |= bool(payloads)
                 left = len(payloads)
-                for part in _parts(payloads):
+                for part in in_parts(payloads, BATCH_BYTES):
                     left -= len(part)
                     self._send(Batch(ring, Mark(tail.last_sequence - left, tail.inode), part))
+            if lines := [encode(line) for line in output.read()]:
+                moved = True
+                for part in in_parts(lines, BATCH_BYTES):
+                    self._send(Batch(OUTPUT, Mark(output.mark, output.inode), part))
             while not self._answers.empty():
                 self._send(self._answers.get())
             beat = _beat(self._pulse, trainer, scribe)
@@ -354,17 +361,10 @@ def _tail(path: Path, mark: Mark | None) -> RingTail:
     return RingTail(path, mark.sequence, inode=mark.inode)
 
 
-def _parts(payloads: list[bytes]) -> list[list[bytes]]:
-    """Payloads in pieces of about `BATCH_BYTES`, none empty."""
-    parts: list[list[bytes]] = []
-    room = 0
-    for payload in payloads:
-        if room <= len(payload) or not parts:
-            parts.append([])
-            room = BATCH_BYTES
-        parts[-1].append(payload)
-        room -= len(payload)
-    return parts
+def _lines(info: RunInfo, mark: Mark | None) -> OutputTail:
+    if mark is None:
+        return OutputTail(info.output)
+    return OutputTail(info.output, mark.sequence, inode=mark.inode)
 
 
 def _beat(pulse: Pulse, trainer: RingTail, scribe: RingTail) -> Beat:

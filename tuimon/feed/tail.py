@@ -115,6 +115,19 @@ class RingTail:
             return False  # deleted: what is mapped stays readable
 
 
+def in_parts(payloads: list[bytes], part_bytes: int) -> list[list[bytes]]:
+    """Payloads in pieces of about so many bytes, none empty."""
+    parts: list[list[bytes]] = []
+    room = 0
+    for payload in payloads:
+        if room <= len(payload) or not parts:
+            parts.append([])
+            room = part_bytes
+        parts[-1].append(payload)
+        room -= len(payload)
+    return parts
+
+
 def decoded(payloads: list[bytes], lost: dict[str, int]) -> list[AnyRecord]:
     """The records in `payloads`; what does not decode is counted in `lost`."""
     records: list[AnyRecord] = []

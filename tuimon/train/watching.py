@@ -81,7 +81,7 @@ class Watching:
         self.start()
         if self._session is None or self._session.info is None:
             raise SystemExit(CannotStart.exit_code)
-        log = self._session.info.path / "output.log"
+        log = self._session.info.output
         fd = private.open_own(log, os.O_WRONLY | os.O_APPEND)
         os.dup2(fd, 1)
         os.dup2(fd, 2)

@@ -6,12 +6,13 @@ from collections import deque
 
 import msgspec
 
+from tuimon.feed.output import PROGRESS
 from tuimon.model.causes import SYMPTOMS
 from tuimon.model.records import Event, Output
 from tuimon.model.text import plain
 
 MAX_EVENTS = 2000
-MAX_OUTPUT = 2000
+MAX_OUTPUT = 5000
 # Critical events closer than this belong to one incident: what follows a NaN is not news.
 INCIDENT_STEPS = 50
 
@@ -31,7 +32,7 @@ class Log:
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
         self._output: deque[Output] = deque(maxlen=MAX_OUTPUT)
         self._frozen_events: tuple[Event, ...] = ()
-        self._frozen_output: tuple[Output, ...] = ()
+        self._frozen_output: tuple[Output, ...] | None = ()
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -41,7 +42,7 @@ class Log:
 
     @property
     def output(self) -> tuple[Output, ...]:
-        if len(self._frozen_output) != len(self._output):
+        if self._frozen_output is None:
             self._frozen_output = tuple(self._output)
         return self._frozen_output
 
@@ -61,11 +62,13 @@ class Log:
             self._alarm(safe)
 
     def add_output(self, line: Output) -> None:
-        """Add one line that the training wrote."""
-        if len(self._output) == MAX_OUTPUT:
+        """Add one line that the training wrote; a line that is still written gives way to it."""
+        if self._output and self._output[-1].stream == PROGRESS:
+            self._output.pop()
+        elif len(self._output) == MAX_OUTPUT:
             self._drop("older output")
         self._output.append(msgspec.structs.replace(line, text=plain(line.text)))
-        self._frozen_output = ()
+        self._frozen_output = None
 
     def _alarm(self, event: Event) -> None:
         """One incident has one headline: the first bad step, there the loss before the rest."""

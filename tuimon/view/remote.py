@@ -153,6 +153,7 @@ class RelaySource:
             self._marks.get(relay.SCRIBE),
             self.info.id if detached else "",
             self.rank,
+            self._marks.get(relay.OUTPUT),
         )
         try:
             link.begin(begin)

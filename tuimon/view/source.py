@@ -19,6 +19,7 @@ import msgspec
 from tuimon.errors import IncompatibleVersion, NoSuchRun, Refused, TuimonError
 from tuimon.feed import channel, registry
 from tuimon.feed.history import History, read_history
+from tuimon.feed.output import OutputTail
 from tuimon.feed.registry import ExitInfo, RunInfo
 from tuimon.feed.tail import DRAINED_AFTER, Clock, Pulse, RingTail
 from tuimon.model.commands import AnyCommand, Request
@@ -102,6 +103,7 @@ class RingSource:
         self.rank = rank
         self._trainer: RingTail | None = None
         self._scribe: RingTail | None = None
+        self._output = OutputTail(info.output)
         self._problem = ""
         self._clock = clock
         self._pulse = Pulse(info, clock, rank=rank)
@@ -119,13 +121,14 @@ class RingSource:
         return history
 
     def poll(self, max_records: int, max_s: float) -> list[AnyRecord]:
-        """New records of the trainer, then of the scribe."""
+        """New records of the trainer, then of the scribe, then lines of output."""
         if self._trainer is None or self._scribe is None or self._problem:
             return []
         try:
             records = self._trainer.read(max_records, max_s)
             few = max(1, max_records // SCRIBE_SHARE)
             records += self._scribe.read(few, max_s / SCRIBE_SHARE)
+            records += self._output.read()
         except IncompatibleVersion as error:
             self._problem = str(error)
             return []
@@ -154,7 +157,8 @@ class RingSource:
         )
 
     def close(self) -> None:
-        """Unmap the rings. Safe to call twice."""
+        """Unmap the rings, close the output. Safe to call twice."""
+        self._output.close()
         for tail in (self._trainer, self._scribe):
             if tail is not None:
                 tail.close()
