@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import numpy as np
-
 from tuimon.tui import glyphs as glyph_sets
 from tuimon.tui import theme
 from tuimon.tui.actions import (
@@ -14,17 +10,24 @@ from tuimon.tui.actions import (
     ON_INCIDENT,
     ON_LAYERS,
     ON_LOOK,
-    ON_RANKS,
-    ON_SKIPS,
     SCREENS,
     kind_of,
 )
 from tuimon.tui.chart import history_of
-from tuimon.tui.event_log import open_newest, select, select_bad, stand_on_hold
+from tuimon.tui.event_log import open_newest, select_bad, stand_on_hold
 from tuimon.tui.panels.header import visible_alert
+from tuimon.tui.row_choices import (
+    Choice,
+    absolute,
+    bad_row,
+    fold,
+    move,
+    only_bad,
+    show_first_bad,
+)
 from tuimon.tui.scene import AMP, CHARTS, EVENTS, LAYERS, LOOK, OVERVIEW, RANKS, Scene
 from tuimon.tui.screens import CHART_PREFIX, Box, chart_names
-from tuimon.view.frame import CELL_NEG_INF
+from tuimon.tui.scrolling import FAR
 
 _SERIES = {"loss": "loss", "grad": "grad_norm"}
 _UNFOCUSABLE = ("header", "alert", "footer", "detail", "ledger", "compact", "tiny")
@@ -35,11 +38,6 @@ _FIRST_PANEL = {
     RANKS: "ranks",
     AMP: CHART_PREFIX + "loss_scale",
 }
-_FAR = 1 << 60
-# Where the layer that went bad first is looked for, so that an incident costs milliseconds.
-_SEARCHED_LAYERS, _SEARCHED_STEPS = 2000, 256
-
-Choice = Callable[[Scene, list[Box]], str | None]  # words where there is nothing to do
 
 
 def series_of(panel: str) -> str | None:
@@ -126,26 +124,11 @@ def _sideways(direction: int) -> Choice:
     def choose(scene: Scene, boxes: list[Box]) -> None:
         kind = kind_of(scene.focus)
         if kind == ON_LAYERS:
-            _fold(scene, open_it=direction > 0)
+            fold(scene, open_it=direction > 0)
         elif kind == ON_CHART:
             _move_cross(scene, direction)
 
     return choose
-
-
-def _fold(scene: Scene, *, open_it: bool) -> None:
-    desk = scene.heat
-    rows = desk.tree.rows()
-    if not rows:
-        return
-    desk.touched = True
-    row = rows[min(desk.cursor, len(rows) - 1)]
-    if open_it and row.is_open is False:
-        desk.tree.fold(row.path, open_it=True)
-    elif not open_it and row.is_open:
-        desk.tree.fold(row.path, open_it=False)
-    elif not open_it:
-        desk.cursor = desk.tree.parent_of(desk.cursor)
 
 
 def _move_cross(scene: Scene, direction: int) -> None:
@@ -227,34 +210,11 @@ def _chart_choice(field: str) -> Choice:
     return choose
 
 
-def _move(rows: int) -> Choice:
-    def choose(scene: Scene, boxes: list[Box]) -> None:
-        kind = kind_of(scene.focus)
-        if kind == ON_LAYERS:
-            scene.heat.touched = True
-            total = len(scene.heat.tree.rows())
-            scene.heat.cursor = max(0, min(scene.heat.cursor + rows, total - 1))
-        elif kind == ON_EVENTS:
-            select(scene, scene.log.cursor + rows)
-        elif kind == ON_INCIDENT:
-            scene.log.top = max(0, scene.log.top + rows)
-        elif kind == ON_LOOK:
-            scene.look_desk.top = max(0, scene.look_desk.top + rows)
-        elif kind == ON_RANKS:
-            scene.ranks.cursor = max(0, scene.ranks.cursor + rows)
-        elif kind == ON_SKIPS:
-            scene.skips_top = max(0, scene.skips_top + rows)
-        elif kind == ON_CHART and scene.screen == CHARTS:
-            scene.charts.top = max(0, min(scene.charts.top + rows, len(chart_names(scene))))
-
-    return choose
-
-
 def _bad(direction: int) -> Choice:
     def choose(scene: Scene, boxes: list[Box]) -> str | None:
         kind = kind_of(scene.focus)
         if kind == ON_LAYERS:
-            return _bad_row(scene, direction)
+            return bad_row(scene, direction)
         if kind in (ON_EVENTS, ON_INCIDENT):
             return select_bad(scene, direction)
         if kind == ON_CHART:
@@ -262,23 +222,6 @@ def _bad(direction: int) -> Choice:
         return None
 
     return choose
-
-
-def _bad_row(scene: Scene, direction: int) -> str | None:
-    heat, desk = scene.frame.heat, scene.heat
-    if heat is None:
-        return "no layers yet"
-    ever = heat.ever_bad()
-    rows = desk.tree.rows()
-    bad = [index for index, row in enumerate(rows) if ever[list(row.members)].any()]
-    if not bad:
-        return f"no layer {'in this filter ' if desk.tree.filter else ''}was NaN or Inf so far"
-    desk.touched = True
-    if direction > 0:
-        desk.cursor = next((index for index in bad if index > desk.cursor), bad[0])
-    else:
-        desk.cursor = next((index for index in reversed(bad) if index < desk.cursor), bad[-1])
-    return None
 
 
 def _bad_step(scene: Scene, direction: int) -> str | None:
@@ -291,10 +234,10 @@ def _bad_step(scene: Scene, direction: int) -> str | None:
     desk = scene.charts
     start = desk.cross_step
     if start is None:
-        start = -1 if direction > 0 else _FAR
+        start = -1 if direction > 0 else FAR
     found = series.non_finite_near(start, forward=direction > 0)
     if found is None:
-        found = series.non_finite_near(-1 if direction > 0 else _FAR, forward=direction > 0)
+        found = series.non_finite_near(-1 if direction > 0 else FAR, forward=direction > 0)
     if found is None:
         return f"no NaN or Inf in {(name or '').replace('_', ' ')} so far"
     desk.cross_step = found
@@ -302,20 +245,6 @@ def _bad_step(scene: Scene, direction: int) -> str | None:
     if desk.window.span is not None and not shown[0] <= found < shown[1]:
         desk.window.end = max(reach[0] + desk.window.span, found + desk.window.span // 2)
     return None
-
-
-def _only_bad(scene: Scene, boxes: list[Box]) -> None:
-    tree = scene.heat.tree
-    if scene.frame.heat is not None:
-        tree.set_bad(scene.frame.heat.ever_bad())
-    tree.set_only_bad(not tree.only_bad)
-    scene.heat.cursor = scene.heat.top = 0
-    if kind_of(scene.focus) != ON_LAYERS and scene.screen == OVERVIEW:
-        scene.focus = "layers"
-
-
-def _absolute(scene: Scene, boxes: list[Box]) -> None:
-    scene.heat.absolute = not scene.heat.absolute
 
 
 def open_look(scene: Scene, layer: str) -> None:
@@ -331,29 +260,6 @@ def follow(scene: Scene, *, is_free: bool) -> None:
         scene.heat.alerted = alert
     if is_free:
         stand_on_hold(scene)
-
-
-def show_first_bad(scene: Scene) -> bool:
-    """Unfold the layer that was non-finite first, unless the person is looking at something.
-
-    False while the heat map does not know of any.
-    """
-    heat, desk = scene.frame.heat, scene.heat
-    if desk.touched:
-        return True
-    if heat is None or heat.last_step is None or scene.frame.layers is None:
-        return False
-    desk.tree.set_names(scene.frame.layers.names)
-    bad = np.flatnonzero(heat.ever_bad())[:_SEARCHED_LAYERS]
-    if not len(bad):
-        return False
-    end = heat.last_step + 1
-    start = max(heat.first_step or 0, end - _SEARCHED_STEPS)
-    codes = heat.cells([(int(index),) for index in bad], start, end, end - start)
-    is_bad = codes >= CELL_NEG_INF
-    first = np.where(is_bad.any(axis=1), is_bad.argmax(axis=1), end)
-    desk.cursor = desk.tree.reveal(int(bad[first.argmin()]))
-    return True
 
 
 def _look(scene: Scene, boxes: list[Box]) -> str | None:
@@ -380,12 +286,12 @@ CHOICES: dict[str, Choice] = {
     "log": _chart_choice("log"),
     "smooth": _chart_choice("smooth"),
     "cap": _chart_choice("cap"),
-    "down": _move(1),
-    "up": _move(-1),
-    "top": _move(-_FAR),
-    "bottom": _move(_FAR),
+    "down": move(1),
+    "up": move(-1),
+    "top": move(-FAR),
+    "bottom": move(FAR),
     "next_bad": _bad(1),
     "last_bad": _bad(-1),
-    "only_bad": _only_bad,
-    "absolute": _absolute,
+    "only_bad": only_bad,
+    "absolute": absolute,
 }

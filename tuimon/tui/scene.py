@@ -11,6 +11,7 @@ from typing import Protocol
 
 from tuimon.tui.axis import Bounds, TimeWindow
 from tuimon.tui.rows import Row
+from tuimon.tui.scrolling import Scroll
 from tuimon.tui.theme import Look
 from tuimon.tui.tree import LayerTree
 from tuimon.view.frame import Frame
@@ -128,6 +129,11 @@ class Scene:
     log: EventDesk = field(default_factory=EventDesk)
     ranks: RankDesk = field(default_factory=RankDesk)
     look_desk: LookDesk = field(default_factory=LookDesk)
+    scrolls: dict[str, Scroll] = field(default_factory=dict)  # by panel
+
+    def scroll(self, panel: str) -> Scroll:
+        """Where the person is in a panel of rows."""
+        return self.scrolls.setdefault(panel, Scroll())
 
     def with_frame(self, frame: Frame) -> Scene:
         """The same choices on another frame; desks are shared."""
