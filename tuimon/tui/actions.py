@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tuimon.tui.scene import AMP, CHARTS, EVENTS, LAYERS, RANKS, Scene
+from tuimon.tui.scene import AMP, CHARTS, DATA, EVENTS, LAYERS, OUTPUT, RANKS, SYSTEM, Scene
 from tuimon.tui.screens import CHART_PREFIX
 from tuimon.view.frame import GONE, HELD, LOADING, OTHER_VERSION, PAUSED, RECONNECTING, WAITING
 
 VIEWS = "views"
 TIME = "charts"
-ROWS = "layers, events, incidents, ranks"
+ROWS = "lists: layers, events, ranks, batches, output"
 TRAINING = "training"
 GROUPS = (VIEWS, TIME, ROWS, TRAINING)
 
@@ -26,8 +26,23 @@ ON_INCIDENT = "incident"
 ON_SKIPS = "skips"
 ON_LOOK = "look"
 ON_RANKS = "ranks"
+ON_BATCHES = "batches"
+ON_BATCH = "batch"
+ON_OUTPUT = "output"
+ON_DEVICES = "devices"
 # What j, k and the wheel move in.
-LISTS = (ON_LAYERS, ON_EVENTS, ON_INCIDENT, ON_SKIPS, ON_LOOK, ON_RANKS)
+LISTS = (
+    ON_LAYERS,
+    ON_EVENTS,
+    ON_INCIDENT,
+    ON_SKIPS,
+    ON_LOOK,
+    ON_RANKS,
+    ON_BATCHES,
+    ON_BATCH,
+    ON_OUTPUT,
+    ON_DEVICES,
+)
 
 
 @dataclass(frozen=True)
@@ -128,9 +143,12 @@ ACTIONS = (
     Action("overview", ("1",), "overview", VIEWS),
     Action("charts", ("2",), "charts of all series", VIEWS),
     Action("layers", ("3",), "layers: heat map and detail", VIEWS),
+    Action("system", ("4",), "system: accelerators, host, step time, tuimon itself", VIEWS),
     Action("events", ("5",), "events and incidents", VIEWS),
     Action("amp", ("6",), "AMP ledger: loss scale and skipped updates", VIEWS),
+    Action("data", ("7",), "data: the batches that were looked at", VIEWS),
     Action("ranks", ("8",), "ranks of a distributed training", VIEWS),
+    Action("output", ("9",), "output of the training", VIEWS),
     Action("rank", ("r",), "show the selected rank, or the next one", VIEWS, "show", (ON_RANKS,)),
     Action("look", ("v",), "look at the newest incident", VIEWS),
     Action("copy", ("Y",), "copy the incident (OSC 52)", VIEWS, "copy", (ON_EVENTS, ON_INCIDENT)),
@@ -163,9 +181,23 @@ ACTIONS = (
     Action("up", ("k", "↑"), "up", ROWS, "up", LISTS),
     Action("top", ("g",), "to the first", ROWS),
     Action("bottom", ("G",), "to the last", ROWS),
-    Action("next_bad", ("n",), "next NaN, Inf or critical event", ROWS, "next NaN", (ON_LAYERS,)),
+    Action(
+        "next_bad",
+        ("n",),
+        "next NaN, Inf or critical event",
+        ROWS,
+        "next NaN",
+        (ON_LAYERS, ON_OUTPUT),
+    ),
     Action("last_bad", ("N",), "last NaN, Inf or critical event", ROWS),
-    Action("filter", ("/",), "filter (regex), esc clears", ROWS, "filter", (ON_LAYERS, ON_EVENTS)),
+    Action(
+        "filter",
+        ("/",),
+        "filter (regex), esc clears",
+        ROWS,
+        "filter",
+        (ON_LAYERS, ON_EVENTS, ON_OUTPUT),
+    ),
     Action("only_bad", ("b",), "only rows that ever were NaN or Inf", ROWS, "bad", (ON_LAYERS,)),
     Action("absolute", ("m",), "relative or absolute norms", ROWS, "abs", (ON_LAYERS,)),
     Action("palette", (":", "ctrl+p"), "every action by name", VIEWS),
@@ -234,8 +266,7 @@ def hints(scene: Scene) -> tuple[tuple[str, str], ...]:
             here.append(pair)
         elif not action.panels:
             everywhere.append(pair)
-    views = "1 2 3 5 6 8" if scene.frame.world_size > 1 else "1 2 3 5 6"
-    return (*everywhere, (views, "views"), *here, ("?", "help"), ("q", "quit"))
+    return (*everywhere, ("1-9", "views"), *here, ("?", "help"), ("q", "quit"))
 
 
 def keys_markdown() -> str:
@@ -258,4 +289,7 @@ SCREENS = {
     "events": EVENTS,
     "amp": AMP,
     "ranks": RANKS,
+    "system": SYSTEM,
+    "data": DATA,
+    "output": OUTPUT,
 }

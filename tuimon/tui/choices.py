@@ -10,12 +10,14 @@ from tuimon.tui.actions import (
     ON_INCIDENT,
     ON_LAYERS,
     ON_LOOK,
+    ON_OUTPUT,
     SCREENS,
     kind_of,
 )
 from tuimon.tui.chart import history_of
 from tuimon.tui.event_log import open_newest, select_bad, stand_on_hold
 from tuimon.tui.panels.header import visible_alert
+from tuimon.tui.panels.output import next_trouble, sideways
 from tuimon.tui.row_choices import (
     Choice,
     absolute,
@@ -25,7 +27,19 @@ from tuimon.tui.row_choices import (
     only_bad,
     show_first_bad,
 )
-from tuimon.tui.scene import AMP, CHARTS, EVENTS, LAYERS, LOOK, OVERVIEW, RANKS, Scene
+from tuimon.tui.scene import (
+    AMP,
+    CHARTS,
+    DATA,
+    EVENTS,
+    LAYERS,
+    LOOK,
+    OUTPUT,
+    OVERVIEW,
+    RANKS,
+    SYSTEM,
+    Scene,
+)
 from tuimon.tui.screens import CHART_PREFIX, Box, chart_names
 from tuimon.tui.scrolling import FAR
 
@@ -36,6 +50,9 @@ _FIRST_PANEL = {
     LAYERS: "layers",
     EVENTS: "events",
     RANKS: "ranks",
+    SYSTEM: "devices",
+    DATA: "batches",
+    OUTPUT: "output",
     AMP: CHART_PREFIX + "loss_scale",
 }
 
@@ -97,6 +114,8 @@ def back(scene: Scene, boxes: list[Box]) -> None:
         scene.heat.tree.set_only_bad(False)
     elif kind == ON_EVENTS and scene.log.filter:
         scene.log.filter = ""
+    elif kind == ON_OUTPUT and scene.scroll(ON_OUTPUT).filter:
+        scene.scroll(ON_OUTPUT).filter = ""
     elif kind == ON_CHART and scene.charts.cross_step is not None:
         scene.charts.cross_step = None
     elif alert is not None:
@@ -127,6 +146,8 @@ def _sideways(direction: int) -> Choice:
             fold(scene, open_it=direction > 0)
         elif kind == ON_CHART:
             _move_cross(scene, direction)
+        elif kind == ON_OUTPUT:
+            sideways(scene, direction)
 
     return choose
 
@@ -219,6 +240,8 @@ def _bad(direction: int) -> Choice:
             return select_bad(scene, direction)
         if kind == ON_CHART:
             return _bad_step(scene, direction)
+        if kind == ON_OUTPUT:
+            return next_trouble(scene, direction)
         return None
 
     return choose

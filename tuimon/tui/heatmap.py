@@ -9,7 +9,7 @@ from rich.segment import Segment
 
 from tuimon.model.records import NON_FINITE
 from tuimon.tui.marking import columns_of, mark_row
-from tuimon.tui.rows import Row, centred, data, fit, framed, text
+from tuimon.tui.rows import Row, centred, data, fit, framed, text, thumb_of
 from tuimon.tui.scene import HeatDesk, Scene
 from tuimon.tui.theme import Look
 from tuimon.tui.tree import TreeRow
@@ -159,7 +159,7 @@ class HeatPanel:
             foot=legend(look, width, absolute=desk.absolute),
             foot_right=_steps(look, window, frame.heat.last_step),
             focused=focused,
-            thumb=_thumb(desk.top, self.visible_rows, len(rows)),
+            thumb=thumb_of(desk.top, self.visible_rows, len(rows)),
         )
 
     def _body(
@@ -252,13 +252,6 @@ def _steps(look: Look, window: HeatWindow, last: int) -> Row:
     if window.bucket > 1:
         words += f"  {window.bucket:,} steps a column"
     return [text(look, words, "dim")]
-
-
-def _thumb(top: int, visible: int, total: int) -> tuple[int, int] | None:
-    if total <= visible:
-        return None
-    start = top * visible // total
-    return start, max(start + 1, (top + visible) * visible // total)
 
 
 def legend(look: Look, width: int, *, absolute: bool = False) -> Row:

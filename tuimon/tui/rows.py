@@ -180,6 +180,14 @@ def centred(look: Look, words: str, width: int, height: int, *, fg: str = "dim")
     return rows
 
 
+def thumb_of(top: int, visible: int, total: int) -> tuple[int, int] | None:
+    """Where the scroll thumb lies in the right edge; None where everything is in sight."""
+    if total <= visible:
+        return None
+    start = top * visible // total
+    return start, max(start + 1, (top + visible) * visible // total)
+
+
 def in_alphabet(look: Look, rows: Sequence[Row]) -> list[Row]:
     """The rows with nothing outside the look's alphabet."""
     if not look.glyphs.ascii_only:

@@ -23,6 +23,9 @@ LAYERS = "layers"
 EVENTS = "events"
 AMP = "amp"
 RANKS = "ranks"
+SYSTEM = "system"
+DATA = "data"
+OUTPUT = "output"
 LOOK = "look"  # at one layer; opened by asking for it
 
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuimon.tui.panels.header import alert_rows
-from tuimon.tui.scene import AMP, CHARTS, EVENTS, LAYERS, LOOK, RANKS, Scene
+from tuimon.tui.scene import (
+    AMP,
+    CHARTS,
+    DATA,
+    EVENTS,
+    LAYERS,
+    LOOK,
+    OUTPUT,
+    RANKS,
+    SYSTEM,
+    Scene,
+)
 
 WIDE_COLUMNS = 100
 MIN_COLUMNS, MIN_ROWS = 60, 20
@@ -13,6 +24,7 @@ RIGHT_COLUMNS = 40
 LIST_COLUMNS = 42
 CHART_MIN_ROWS = 7
 CHART_PREFIX = "chart:"
+_ALONE = {LOOK: "look", RANKS: "ranks", OUTPUT: "output"}  # screens of one panel
 
 
 @dataclass(frozen=True)
@@ -45,10 +57,12 @@ def arrange(scene: Scene, width: int, height: int) -> list[Box]:
         boxes += _layers(width, body, top)
     elif scene.screen == EVENTS:
         boxes += _events(scene, width, body, top)
-    elif scene.screen == LOOK:
-        boxes += [Box("look", 0, top, width, body)]
-    elif scene.screen == RANKS:
-        boxes += [Box("ranks", 0, top, width, body)]
+    elif scene.screen in _ALONE:
+        boxes += [Box(_ALONE[scene.screen], 0, top, width, body)]
+    elif scene.screen == SYSTEM:
+        boxes += _system(scene, width, body, top)
+    elif scene.screen == DATA:
+        boxes += _data(width, body, top)
     elif scene.screen == AMP:
         boxes += _amp(width, body, top)
     elif width >= WIDE_COLUMNS:
@@ -149,3 +163,32 @@ def _amp(width: int, body: int, top: int) -> list[Box]:
     left = width - RIGHT_COLUMNS
     boxes = _stack([chart, "skips"], _split(body, (3, 2)), x=0, y=top, width=left)
     return [*boxes, Box("account", left, top, RIGHT_COLUMNS, body)]
+
+
+def _system(scene: Scene, width: int, body: int, top: int) -> list[Box]:
+    devices = len(scene.frame.system.devices) if scene.frame.system else 0
+    most = body - 18 if width >= WIDE_COLUMNS else body - 16
+    above = max(5, min(2 + 5 * max(1, devices), most)) if devices else 5
+    chart = CHART_PREFIX + "step_s"
+    if width < WIDE_COLUMNS:
+        names = ["devices", "split", "host", "cost"]
+        rest = body - above
+        sizes = [above, *_split(rest, (7, 6, 5))] if rest >= 12 else _split(body, (4, 6, 5, 4))
+        return _stack(names, sizes, x=0, y=top, width=width)
+    left = width - RIGHT_COLUMNS - 4
+    main = _stack(["devices", chart, "split"], _around(body, above, 9), x=0, y=top, width=left)
+    side = _stack(["host", "cost"], _split(body, (3, 2)), x=left, y=top, width=width - left)
+    return main + side
+
+
+def _around(total: int, first: int, last: int) -> list[int]:
+    """Sizes of three panels: the one in the middle takes the rest."""
+    return [first, total - first - last, last]
+
+
+def _data(width: int, body: int, top: int) -> list[Box]:
+    if width < WIDE_COLUMNS:
+        above = min(7, max(4, body // 4))
+        return _stack(["batches", "batch"], [above, body - above], x=0, y=top, width=width)
+    left = LIST_COLUMNS
+    return [Box("batches", 0, top, left, body), Box("batch", left, top, width - left, body)]

@@ -15,16 +15,21 @@ class Scroll:
         top: first row that is shown.
         cursor: selected row, where a panel has one.
         is_at_end: follows what is new; whoever moves up leaves it.
-        filter: only rows with this in them, or rows to find.
+        filter: only rows with this in them.
+        side: cells that long lines are moved to the left.
+        anchor: identity of the selected entry; None where it is the newest one.
     """
 
     top: int = 0
     cursor: int = 0
     is_at_end: bool = True
     filter: str = ""
+    side: int = 0
+    anchor: object = None
 
     def move(self, rows: int) -> None:
         """Go so many rows down, or up."""
+        self.anchor = None
         self.is_at_end = rows >= FAR
         self.top = max(0, self.top + rows)
         self.cursor = max(0, self.cursor + rows)

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from tuimon.model.units import count
 from tuimon.tui.event_log import selected
 from tuimon.tui.lines import LABEL, Line, Part
-from tuimon.tui.rows import Row, centred, fit, framed, text
+from tuimon.tui.rows import Row, centred, fit, framed, text, thumb_of
 from tuimon.tui.scene import Scene
 from tuimon.tui.story import story
 from tuimon.tui.theme import Look
@@ -55,7 +55,7 @@ class IncidentPanel:
             reading=_reading(look, incident),
             foot_right=[text(look, f"{more:,} lines more", "dim")] if more > 0 else (),
             focused=focused,
-            thumb=_thumb(top, room, len(rows)),
+            thumb=thumb_of(top, room, len(rows)),
         )
 
 
@@ -74,13 +74,6 @@ def _reading(look: Look, incident: Incident) -> list[Row]:
     if incident.kind:
         groups.append([text(look, incident.kind, "dim")])
     return groups
-
-
-def _thumb(top: int, visible: int, total: int) -> tuple[int, int] | None:
-    if total <= visible:
-        return None
-    start = top * visible // total
-    return start, max(start + 1, (top + visible) * visible // total)
 
 
 def wrapped(look: Look, line: Line, width: int) -> list[Row]:

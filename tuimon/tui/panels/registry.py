@@ -5,13 +5,16 @@ from __future__ import annotations
 from tuimon.tui.chart import ChartPanel
 from tuimon.tui.heatmap import HeatPanel
 from tuimon.tui.panels.amp import AccountPanel, SkipsPanel
+from tuimon.tui.panels.batches import BatchesPanel, BatchPanel
 from tuimon.tui.panels.detail import DetailPanel
 from tuimon.tui.panels.device import AmpPanel, CompactPanel, MemoryPanel, StepPanel
 from tuimon.tui.panels.events import EventsPanel, LedgerPanel
 from tuimon.tui.panels.header import AlertPanel, FooterPanel, HeaderPanel
 from tuimon.tui.panels.incident import IncidentPanel
 from tuimon.tui.panels.look import LookPanel
+from tuimon.tui.panels.output import OutputPanel
 from tuimon.tui.panels.ranks import RanksPanel
+from tuimon.tui.panels.system import CostPanel, DevicesPanel, HostPanel, SplitPanel
 from tuimon.tui.rows import Row, centred
 from tuimon.tui.scene import Panel, PanelFactory, Scene
 from tuimon.tui.screens import CHART_PREFIX, MIN_COLUMNS, MIN_ROWS
@@ -53,6 +56,13 @@ _FACTORIES: dict[str, PanelFactory] = {
     "account": AccountPanel,
     "skips": SkipsPanel,
     "compact": CompactPanel,
+    "devices": DevicesPanel,
+    "host": HostPanel,
+    "split": SplitPanel,
+    "cost": CostPanel,
+    "batches": BatchesPanel,
+    "batch": BatchPanel,
+    "output": OutputPanel,
     "tiny": TinyPanel,
 }
 
