@@ -36,6 +36,7 @@ from tuimon.view.frame import (
     HAS_NAN,
     HAS_NEG_INF,
     HAS_POS_INF,
+    LEVEL_LAST,
     LEVEL_USUAL,
     LIVE,
     NO_DATA,
@@ -165,6 +166,28 @@ class FakeHeat:
 
     def ever_bad(self) -> np.ndarray:
         return (self.codes >= CELL_NEG_INF).any(axis=1)
+
+    def first_bad(self) -> np.ndarray:
+        bad = self.codes >= CELL_NEG_INF
+        return np.where(bad.any(axis=1), bad.argmax(axis=1) + self.first, -1).astype(np.int64)
+
+    def latest_away(self) -> np.ndarray:
+        newest = self.codes[:, -1].astype(np.float32)
+        usual = (newest > 0) & (newest <= LEVEL_LAST)
+        return np.where(usual, newest - LEVEL_USUAL, np.nan).astype(np.float32)
+
+    def norms(
+        self, group: Sequence[int], first_step: int, end_step: int, columns: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        codes = self.cells([group], first_step, end_step, columns)[0]
+        bits = np.where((codes > 0) & (codes < CELL_NEG_INF), HAS_FINITE, 0).astype(np.uint8)
+        for code, bit in (
+            (CELL_NAN, HAS_NAN), (CELL_POS_INF, HAS_POS_INF), (CELL_NEG_INF, HAS_NEG_INF)
+        ):  # fmt: skip
+            bits[codes == code] = bit
+        sizes = 2.0 ** (codes.astype(np.float32) - LEVEL_USUAL)
+        norms = np.where(bits == HAS_FINITE, sizes, np.nan)
+        return norms.astype(np.float32), bits
 
     def latest_norm(self) -> np.ndarray:
         newest = self.codes[:, -1].astype(np.float32)

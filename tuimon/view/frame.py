@@ -135,6 +135,20 @@ class HeatView(Protocol):
         """bool[layers]: the layer had a NaN or Inf at any step."""
         ...
 
+    def first_bad(self) -> npt.NDArray[np.int64]:
+        """int64[layers]: first step with a NaN or Inf; -1 where there was none."""
+        ...
+
+    def latest_away(self) -> Floats:
+        """float32[layers]: octaves between the newest norm and the layer's median, or NaN."""
+        ...
+
+    def norms(
+        self, group: Sequence[int], first_step: int, end_step: int, columns: int
+    ) -> tuple[Floats, Codes]:
+        """Largest norm of a group in each column, roughly, and the `HAS_*` bits of all of it."""
+        ...
+
     def latest_norm(self) -> Floats:
         """float32[layers], NaN where there is none."""
         ...

@@ -25,6 +25,10 @@ from tuimon.view.frame import (
     CELL_NAN,
     CELL_NEG_INF,
     CELL_POS_INF,
+    HAS_FINITE,
+    HAS_NAN,
+    HAS_NEG_INF,
+    HAS_POS_INF,
     LEVEL_FIRST,
     LEVEL_LAST,
     LEVEL_USUAL,
@@ -32,7 +36,8 @@ from tuimon.view.frame import (
     Codes,
     Floats,
 )
-from tuimon.view.tiers import Tier, column_edges
+from tuimon.view.median import RunningMedian
+from tuimon.view.tiers import Edges, Tier, column_edges
 
 # From calm to worst: the worst member of a group, or of a bucket of steps, has the greatest rank.
 _WORST_LAST = (NO_DATA, 4, 3, 5, 2, 6, 1, ALL_ZERO, 7, 8, CELL_NEG_INF, CELL_POS_INF, CELL_NAN)
@@ -52,11 +57,10 @@ RECENT_COLUMNS = 4096  # steps kept one by one
 WHOLE_COLUMNS = 2048  # buckets that cover the whole run; no screen is wider
 MIN_COLUMNS = 256
 TIER_BYTES = 16 << 20  # per tier; 10,000 layers get about 840 columns
-MEDIAN_SAMPLES = 32  # per layer
-MEDIAN_STRIDE = 16  # steps between them once the run is long: a window of 512 steps
-MEDIAN_SLICES = 16  # many layers take turns, so that no step pays for all of them
-SMALL_TABLE = 1024  # layers up to which every median is fresh at every step
 _MISSING = NO_GRAD | UNMEASURED
+NEVER = -1  # in place of a step
+
+Steps = npt.NDArray[np.int64]
 
 Indices = npt.NDArray[np.intp]
 
@@ -73,78 +77,22 @@ def _absolute_codes() -> Codes:
     return table
 
 
+def _absolute_norms() -> tuple[Floats, Codes]:
+    """(norm, `HAS_*` bits) of each byte."""
+    steps = np.arange(_ABSOLUTE_FIRST, _ABSOLUTE_LAST + 1)
+    norms = np.full(256, np.nan, np.float32)
+    norms[1] = 0.0
+    norms[steps] = 2.0 ** ((steps - _ABSOLUTE_FIRST) / _ABSOLUTE_PER_OCTAVE + _ABSOLUTE_LOWEST_LOG2)
+    bits = np.zeros(256, np.uint8)
+    bits[1 : _ABSOLUTE_LAST + 1] = HAS_FINITE
+    bits[_ABSOLUTE_NEG_INF] = HAS_NEG_INF
+    bits[_ABSOLUTE_POS_INF] = HAS_POS_INF
+    bits[_ABSOLUTE_NAN] = HAS_NAN
+    return norms, bits
+
+
 _CODE_OF_ABSOLUTE = _absolute_codes()
-
-
-class RunningMedian:
-    """Per layer, the median of log2 norms over the whole run at first, later over 512 steps."""
-
-    def __init__(self, layers: int) -> None:
-        self.value: Floats = np.full(layers, np.nan, np.float32)
-        self._samples: Floats = np.full((layers, MEDIAN_SAMPLES), np.nan, np.float32)
-        self._filled = 0
-        self._stride = 1
-        self._seen = 0
-        self._place: int | None = None  # column of the step added last, where it was kept
-
-    def add(self, log2: Floats) -> None:
-        """Take in one step; NaN where a layer has nothing that counts."""
-        fresh = self._seen % self._stride == 0
-        self._place = self._store(log2) if fresh else None
-        turn = self._seen % MEDIAN_SLICES
-        self._seen += 1
-        layers = len(self.value)
-        if layers <= SMALL_TABLE:
-            if fresh:
-                self._refresh(0, layers)
-        else:
-            size = -(-layers // MEDIAN_SLICES)
-            self._refresh(turn * size, min(layers, (turn + 1) * size))
-        unknown = np.isnan(self.value)
-        if unknown.any():
-            self.value[unknown] = log2[unknown]
-
-    def amend(self, log2: Floats) -> None:
-        """Correct the step added last for the layers that have a value here."""
-        known = ~np.isnan(log2)
-        if self._place is not None:
-            self._samples[known, self._place] = log2[known]
-            if len(self.value) <= SMALL_TABLE:
-                self._refresh(0, len(self.value))
-        unknown = np.isnan(self.value)
-        self.value[unknown] = log2[unknown]
-
-    def remap(self, source: Indices) -> None:
-        """Reorder the layers; -1 is a new one."""
-        known = source >= 0
-        value, samples = self.value, self._samples
-        self.value = np.full(len(source), np.nan, np.float32)
-        self._samples = np.full((len(source), MEDIAN_SAMPLES), np.nan, np.float32)
-        self.value[known] = value[source[known]]
-        self._samples[known] = samples[source[known]]
-
-    def _store(self, log2: Floats) -> int:
-        if self._filled == MEDIAN_SAMPLES and self._stride < MEDIAN_STRIDE:
-            self._samples[:, : MEDIAN_SAMPLES // 2] = self._samples[:, ::2].copy()
-            self._samples[:, MEDIAN_SAMPLES // 2 :] = np.nan
-            self._filled //= 2
-            self._stride *= 2
-        if self._filled < MEDIAN_SAMPLES:
-            place = self._filled
-            self._filled += 1
-        else:
-            place = self._seen // self._stride % MEDIAN_SAMPLES
-        # A layer without a norm keeps its median: what it had is the best guess.
-        self._samples[:, place] = np.where(np.isnan(log2), self.value, log2)
-        return place
-
-    def _refresh(self, start: int, end: int) -> None:
-        ordered = np.sort(self._samples[start:end, : self._filled], axis=1)  # NaN last
-        known = self._filled - np.isnan(ordered).sum(axis=1)
-        rows = np.arange(end - start)
-        low = ordered[rows, np.maximum(known - 1, 0) // 2]
-        high = ordered[rows, np.minimum(known // 2, self._filled - 1)]
-        self.value[start:end] = np.where(known > 0, (low + high) / 2, np.nan)
+_NORM_OF_ABSOLUTE, _BITS_OF_ABSOLUTE = _absolute_norms()
 
 
 class Heat:
@@ -158,6 +106,8 @@ class Heat:
         self._first_step: int | None = None
         self._last_step: int | None = None
         self._ever_bad: npt.NDArray[np.bool_] = np.zeros(layers, np.bool_)
+        self._first_bad = np.full(layers, NEVER, np.int64)
+        self._away: Floats = np.full(layers, np.nan, np.float32)
         self._norm: Floats = np.full(layers, np.nan, np.float32)
         self._flags: Codes = np.full(layers, NO_GRAD, np.uint8)
 
@@ -188,6 +138,8 @@ class Heat:
             self.merge(step, norms, bits)
             return
         ranks, absolute, log2 = self._judge(norms, bits)
+        self._away = log2 - self._median.value
+        self._note_bad(step)
         self._median.add(log2)
         for tier in (self._recent, self._whole):
             tier.append(step, ranks, absolute)
@@ -205,8 +157,11 @@ class Heat:
         if self._last_step is None:
             return self.append(step, norms, flags)
         ranks, absolute, log2 = self._judge(norms, flags)
-        self._median.amend(log2)
         place = min(step, self._last_step)
+        if place == self._last_step:
+            self._away = np.where(np.isnan(log2), self._away, log2 - self._median.value)
+        self._note_bad(place)
+        self._median.amend(log2)
         for tier in (self._recent, self._whole):
             tier.merge(place, ranks, absolute)
         if place == self._last_step:
@@ -234,6 +189,7 @@ class Heat:
             if empty.all():
                 continue
             step = first_step + index * width
+            self._note_bad(step)
             self._median.add(log2)
             if self._last_step is None or step > self._last_step:
                 self._whole.append(step, ranks, absolute)
@@ -266,6 +222,10 @@ class Heat:
         self._norm = np.full(len(source), np.nan, np.float32)
         self._flags = np.full(len(source), NO_GRAD, np.uint8)
         self._ever_bad[known] = bad[source[known]]
+        away, first_bad = self._away, self._first_bad
+        self._away = np.full(len(source), np.nan, np.float32)
+        self._first_bad = np.full(len(source), NEVER, np.int64)
+        self._away[known], self._first_bad[known] = away[source[known]], first_bad[source[known]]
         self._norm[known] = norm[source[known]]
         self._flags[known] = flags[source[known]]
         self._version += 1
@@ -288,7 +248,44 @@ class Heat:
         if not len(groups) or columns <= 0 or end_step <= first_step:
             return cells
         edges = column_edges(first_step, end_step, columns)
-        plane = 1 if absolute else 0
+        self._fill(cells, groups, edges, 1 if absolute else 0)
+        table = _CODE_OF_ABSOLUTE if absolute else _CODE_OF_RANK
+        return table[cells]
+
+    def ever_bad(self) -> npt.NDArray[np.bool_]:
+        """bool[layers]: the layer had a NaN or an infinity at any step."""
+        return self._ever_bad
+
+    def first_bad(self) -> Steps:
+        """int64[layers]: first step with a NaN or an infinity; `NEVER` where there was none."""
+        return self._first_bad
+
+    def latest_away(self) -> Floats:
+        """float32[layers]: octaves between the newest norm and the layer's own median."""
+        return self._away
+
+    def norms(
+        self, group: Sequence[int], first_step: int, end_step: int, columns: int
+    ) -> tuple[Floats, Codes]:
+        """Largest norm of a group in each column, to half an octave, and its `HAS_*` bits."""
+        found = np.zeros((1, max(columns, 0)), np.uint8)
+        if len(group) and columns > 0 and end_step > first_step:
+            self._fill(found, [group], column_edges(first_step, end_step, columns), 1)
+        return _NORM_OF_ABSOLUTE[found[0]], _BITS_OF_ABSOLUTE[found[0]]
+
+    def latest_norm(self) -> Floats:
+        """float32[layers]; NaN where there is none."""
+        return self._norm
+
+    def latest_flags(self) -> Codes:
+        """uint8[layers], record flag bits of the newest step."""
+        return self._flags
+
+    def _fill(
+        self, cells: Codes, groups: Sequence[Sequence[int]], edges: Edges, plane: int
+    ) -> None:
+        """Bytes of a plane: of single steps where they are kept, else of folded ones."""
+        columns = cells.shape[1]
         split = 0
         if self._recent.count and self._whole.count:
             split = int(np.searchsorted(edges[:-1], self._recent.first_step))
@@ -298,20 +295,10 @@ class Heat:
             self._whole.fill(cells[:, :split], groups, edges[: split + 1], plane)
         if split < columns:
             self._recent.fill(cells[:, split:], groups, edges[split:], plane)
-        table = _CODE_OF_ABSOLUTE if absolute else _CODE_OF_RANK
-        return table[cells]
 
-    def ever_bad(self) -> npt.NDArray[np.bool_]:
-        """bool[layers]: the layer had a NaN or an infinity at any step."""
-        return self._ever_bad
-
-    def latest_norm(self) -> Floats:
-        """float32[layers]; NaN where there is none."""
-        return self._norm
-
-    def latest_flags(self) -> Codes:
-        """uint8[layers], record flag bits of the newest step."""
-        return self._flags
+    def _note_bad(self, step: int) -> None:
+        """Remember where the layers that have just gone bad did so."""
+        self._first_bad[self._ever_bad & (self._first_bad == NEVER)] = step
 
     def _judge(self, norms: Floats, flags: Codes) -> tuple[Codes, Codes, Floats]:
         """Ranks, absolute bytes, and log2 norms with NaN where a norm says nothing."""

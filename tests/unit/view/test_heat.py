@@ -16,6 +16,8 @@ from tuimon.view.frame import (
     CELL_NAN,
     CELL_NEG_INF,
     CELL_POS_INF,
+    HAS_FINITE,
+    HAS_NAN,
     LEVEL_LAST,
     LEVEL_USUAL,
     NO_DATA,
@@ -242,3 +244,19 @@ def test_an_empty_heat_answers():
     heat = Heat(2)
     assert (heat.cells([(0,), (1,), ()], 0, 10, 5) == NO_DATA).all()
     assert heat.first_step is None and not heat.ever_bad().any()
+
+
+def test_first_bad_away_and_norms() -> None:
+    heat = Heat(3)
+    for step in range(20):
+        heat.append(step, np.array([1.0, 2.0, 0.0], np.float32), None)
+    heat.append(20, floats(8.0, math.nan, 0.0), bits(0, NAN, 0))
+    heat.append(21, floats(8.0, 2.0, math.inf), bits(0, 0, POS_INF))
+    assert heat.first_bad().tolist() == [-1, 20, 21]
+    away = heat.latest_away()
+    assert away[0] == pytest.approx(3.0) and away[1] == pytest.approx(0.0) and np.isnan(away[2])
+    norms, kinds = heat.norms((0, 1), 0, 22, 22)
+    assert norms[5] == pytest.approx(2.0, rel=0.2) and kinds[5] == HAS_FINITE
+    assert kinds[20] == HAS_NAN and np.isnan(norms[20]) and norms[21] == pytest.approx(8.0, rel=0.2)
+    heat.remap(np.array([2, -1, 1]))
+    assert heat.first_bad().tolist() == [21, -1, 20] and np.isnan(heat.latest_away()[1])
