@@ -58,6 +58,21 @@ class AttachSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     readonly: bool | None = None
 
 
+class RecordSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[record]`: what is kept on disk of every run, for `tuimon replay` and `tuimon report`.
+
+    Attributes:
+        on: whether runs are recorded at all; they are, usually.
+        max_bytes: of one run; beyond that old detail is thinned.
+        max_age_days, keep_runs: recordings that are older, or beyond so many, are deleted.
+    """
+
+    on: bool | None = None
+    max_bytes: Annotated[int, msgspec.Meta(ge=1 << 20)] | None = None
+    max_age_days: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    keep_runs: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All of the file. What it does not name is None: the usual.
 
@@ -67,12 +82,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     run: RunSettings = RunSettings()
     attach: AttachSettings = AttachSettings()
+    record: RecordSettings = RecordSettings()
     price_per_hour: Annotated[float, msgspec.Meta(ge=0)] | None = None
 
     def by_command(self) -> dict[str, dict[str, Any]]:
         """What is set, by command and option."""
         named: dict[str, dict[str, Any]] = msgspec.to_builtins(self)
-        del named["price_per_hour"]  # of no command: whoever shows a wait asks for it
+        # Of no command: whoever shows a wait, or records, asks for them.
+        del named["price_per_hour"], named["record"]
         return {
             command: {option: value for option, value in options.items() if value is not None}
             for command, options in named.items()

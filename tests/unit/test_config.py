@@ -60,6 +60,13 @@ def test_a_price(tmp_path: Path) -> None:
             price_per_hour(place, {**NOWHERE, "TUIMON_PRICE": wrong})
 
 
+def test_what_is_recorded_is_of_no_command(tmp_path: Path) -> None:
+    place = written(tmp_path, "[record]\nmax_bytes = 9000000\nkeep_runs = 3\n")
+    found = read_settings(place, NOWHERE)
+    assert (found.record.on, found.record.max_bytes, found.record.keep_runs) == (None, 9000000, 3)
+    assert "record" not in found.by_command()
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -68,7 +75,8 @@ def test_a_price(tmp_path: Path) -> None:
         ("[run]\non_non_finite = 'explode'\n", "on_non_finite"),
         ("[attach]\nhz = 0.1\n", "hz"),
         ("[attach]\nglyphs = 'runes'\n", "glyphs"),
-        ("[record]\n", "record"),
+        ("[recorder]\n", "recorder"),
+        ("[record]\nmax_bytes = 1000\n", "max_bytes"),
         ("[run\n", "TOML"),
         ("x = " + "[" * 5000, "TOML"),
         ("#" * (MAX_BYTES + 1), "bytes"),

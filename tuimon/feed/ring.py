@@ -44,11 +44,8 @@ _AFTER_RECORD_AT = _HEAD * 8
 _MAP_FLAGS = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
 NO_STEP = (1 << 64) - 1
 # `publish` runs once a step in the training: what it calls is looked up once.
-_pack_record, _pack_checked, _pack_after = (
-    _RECORD.pack_into,
-    _CHECKED.pack,
-    _AFTER_RECORD.pack_into,
-)
+_pack_record, _pack_checked = _RECORD.pack_into, _CHECKED.pack
+_pack_after = _AFTER_RECORD.pack_into
 _RECORD_BYTES = _RECORD.size
 _OVERHEAD = _RECORD_BYTES + ALIGN - 1  # of a record with what rounds its end up
 
@@ -260,13 +257,17 @@ class RingReader:
 
     def read(self, max_records: int = 1000, max_s: float = 0.02) -> list[bytes]:
         """Payloads of new records in order, bounded by a count and by time."""
-        payloads: list[bytes] = []
+        return [payload for _, payload in self.read_numbered(max_records, max_s)]
+
+    def read_numbered(self, max_records: int, max_s: float) -> list[tuple[int, bytes]]:
+        """The same, each with its sequence."""
+        payloads: list[tuple[int, bytes]] = []
         deadline = time.monotonic() + max_s
         while len(payloads) < max_records:
             payload = self._next()
             if payload is None:
                 break
-            payloads.append(payload)
+            payloads.append((self.last_sequence, payload))
             if len(payloads) % 16 == 0 and time.monotonic() > deadline:
                 break
         return payloads

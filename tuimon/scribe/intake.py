@@ -17,12 +17,18 @@ _EMPTY_READS_AT_END = RingReader.TORN_AFTER + 1
 
 
 class Intake:
-    """Opens the ring as soon as there is one, from its first record on."""
+    """Opens the ring as soon as there is one, from its first record on.
+
+    Attributes:
+        newest: (sequence, payload) of the records that the last read returned, and of those
+            among them that were not understood.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._reader: RingReader | None = None
         self._undecodable = 0
+        self.newest: list[tuple[int, bytes]] = []
 
     @property
     def is_open(self) -> bool:
@@ -57,11 +63,13 @@ class Intake:
         Raises:
             IncompatibleVersion: another version of tuimon writes this ring.
         """
+        self.newest = []
         if self._reader is None:
             if not self._path.exists():
                 return []
             self._reader = RingReader(self._path, from_sequence=0)
-        return self._decoded(self._reader.read(READ_RECORDS, READ_S))
+        self.newest = self._reader.read_numbered(READ_RECORDS, READ_S)
+        return self._decoded()
 
     def read_to_end(self) -> list[AnyRecord]:
         """One more piece of what an ended writer left; empty when nothing is left."""
@@ -74,9 +82,9 @@ class Intake:
         if self._reader is not None:
             self._reader.close()
 
-    def _decoded(self, payloads: list[bytes]) -> list[AnyRecord]:
+    def _decoded(self) -> list[AnyRecord]:
         records: list[AnyRecord] = []
-        for payload in payloads:
+        for _, payload in self.newest:
             try:
                 records.append(decode(payload))
             except (msgspec.DecodeError, ValueError):

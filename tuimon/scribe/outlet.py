@@ -30,10 +30,12 @@ class Outlet:
         except NoRoom as error:
             self.problem = str(error)
 
-    def publish(self, record: Record) -> None:
-        """Append one record; never raises."""
-        if self._ring is not None and self._ring.publish(encode(record)):
+    def publish(self, record: Record) -> bytes:
+        """Append one record; never raises. Returns its bytes."""
+        payload = encode(record)
+        if self._ring is not None and self._ring.publish(payload):
             self.sequence += 1
+        return payload
 
     def close(self) -> None:
         """Mark the ring as ended and unmap it."""

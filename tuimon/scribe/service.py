@@ -26,6 +26,7 @@ from tuimon.scribe.crew import Crew
 from tuimon.scribe.ending import Ending, expired, tell_done
 from tuimon.scribe.follower import Follower
 from tuimon.scribe.outlet import Outlet
+from tuimon.scribe.recording import FlightRecorder
 
 BUSY_WAIT_S = 0.05  # between two looks at a ring that moves: 20 a second
 IDLE_WAIT_S = 0.4  # a ring that rests is looked at less and less often
@@ -79,6 +80,7 @@ class Scribe:
         self._crew = Crew(info, clock)
         self._outlet = Outlet(info.scribe_ring, os.getpid())
         self._ledger = ledger.LedgerFiles(info)
+        self._recorder = FlightRecorder(info)
         self._devices = NvidiaReader(info.environ.get("CUDA_VISIBLE_DEVICES"))
         self._sampler = self._new_sampler()
         self._told: Joined | None = None
@@ -130,6 +132,7 @@ class Scribe:
         return count
 
     def _take(self, follower: Follower, records: list[AnyRecord]) -> None:
+        self._recorder.take(follower)
         for record in records:
             follower.chronicle.add(record)
             self._crew.see(follower, record)
@@ -180,6 +183,9 @@ class Scribe:
 
     def _keep_up(self, now_s: float) -> None:
         """Everything that has its own rhythm."""
+        self._recorder.keep_up(self._crew.everybody, self._outlet.sequence)
+        if self._recorder.problem:
+            self._once("recording", self._recorder.problem)
         if now_s >= self._next_system_s:
             self._next_system_s = now_s + SYSTEM_EVERY_S
             self._publish(self._sampler.read(self._unix_time()))
@@ -233,6 +239,7 @@ class Scribe:
         of_pids = {each.me.pid: (each.exit, each.step_reached) for each in self._crew.everybody}
         info = jobs.record_exits(self._crew.info, how, ending.last_step, of_pids)
         tell_done(info.path, problems)
+        self._recorder.close(info)
         self._close()
 
     def _nobody_cares(self) -> bool:
@@ -241,6 +248,8 @@ class Scribe:
 
     def _close(self) -> None:
         self._crew.close()
+        self._recorder.close(self._crew.info)
+        self._recorder.sweep()
         self._ledger.close()
         self._outlet.close()
 
@@ -250,11 +259,12 @@ class Scribe:
             more = count - follower.lost_said.get(reason, 0)
             if more > 0:
                 # Not kept in the history, which has the count of the reader itself.
-                self._outlet.publish(RingLost(more, f"scribe: {reason}"))
+                payload = self._outlet.publish(RingLost(more, f"scribe: {reason}"))
+                self._recorder.publish(payload, self._outlet.sequence)
         follower.lost_said = lost
 
     def _publish(self, record: AnyRecord) -> None:
-        self._outlet.publish(record)
+        self._recorder.publish(self._outlet.publish(record), self._outlet.sequence)
         for each in self._crew.everybody:
             each.chronicle.add(record)
 
