@@ -17,7 +17,7 @@ import click
 import msgspec
 
 from tuimon.errors import EXIT_OK, EXIT_REFUSED, NoSuchRun, Refused, TuimonError, UsageError
-from tuimon.feed import channel, registry
+from tuimon.feed import asking, registry
 from tuimon.feed import ledger as ledger_files
 from tuimon.feed.codec import decode
 from tuimon.feed.history import read_history
@@ -25,11 +25,10 @@ from tuimon.feed.registry import RunInfo
 from tuimon.feed.ring import RingReader
 from tuimon.model.commands import AnyCommand, Request, title_words
 from tuimon.model.ledger import FINAL_STATES, arguments_of, iso
-from tuimon.model.records import ENDED, CommandState, Goodbye, Record
+from tuimon.model.records import CommandState, Goodbye, Record
 from tuimon.model.text import plain
 from tuimon.model.units import DASH
 
-ANSWER_S = 5.0  # the training's control thread answers at once unless the process is stopped
 _POLL_S = 0.05
 
 Clock = Callable[[], float]
@@ -68,7 +67,7 @@ def send(
     until_s = clock() + timeout_s
     reader = _ring_of(info, until_s, clock)
     try:
-        state = _ask(info, reader, request, until_s, clock)
+        state = asking.ask(info, request, patience_s=until_s - clock(), clock=clock)
         if state.state == "accepted":
             state = follow(info, reader, state, until_s, clock)
     except Refused as error:
@@ -90,24 +89,6 @@ def _ring_of(info: RunInfo, until_s: float, clock: Clock) -> RingReader:
         except NoSuchRun:
             if not (info.path / "run.json").exists() or clock() >= until_s:
                 raise
-        time.sleep(_POLL_S)
-
-
-def _ask(
-    info: RunInfo, reader: RingReader, request: Request, until_s: float, clock: Clock
-) -> CommandState:
-    """Ask; a training that has only just begun listens once it has imported torch."""
-    while True:
-        try:
-            return channel.ask(info.control, request, ANSWER_S)
-        except NoSuchRun:
-            if reader.status().state == ENDED or not registry.is_alive(info):
-                raise
-            if clock() >= until_s:
-                raise Refused(
-                    "the training does not listen: it has not imported torch yet, or its "
-                    "control socket could not be opened"
-                ) from None
         time.sleep(_POLL_S)
 
 

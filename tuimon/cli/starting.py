@@ -176,9 +176,10 @@ def stop(process: subprocess.Popen[bytes], info: RunInfo) -> None:
     """End a training that we started: by its next boundary, by signals if that does not come."""
     import uuid
 
-    from tuimon.cli.control import ANSWER_S, who_asks
+    from tuimon.cli.control import who_asks
     from tuimon.errors import TuimonError
     from tuimon.feed import channel
+    from tuimon.feed.asking import ANSWER_S
     from tuimon.model import commands
 
     request = commands.Request(uuid.uuid4().hex, who_asks(), commands.Stop(), time.time())

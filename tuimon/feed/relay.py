@@ -23,7 +23,7 @@ import msgspec
 
 from tuimon import __version__
 from tuimon.errors import IncompatibleVersion, NoSuchRun, Refused, TuimonError
-from tuimon.feed import channel
+from tuimon.feed import asking
 from tuimon.feed.codec import encode
 from tuimon.feed.output import OutputTail
 from tuimon.feed.registry import ExitInfo, RunInfo
@@ -41,7 +41,6 @@ PART_BYTES = 1 << 20
 BEAT_S = 0.5  # a viewer knows by it that the relay lives
 IDLE_S = 0.03
 LEAVE_S = 2.0  # for a write that nobody reads any more
-ANSWER_S = 5.0
 _FRAME = struct.Struct("<4sII")  # magic, length, crc
 _MAGIC = b"TUIW"
 
@@ -350,7 +349,7 @@ def _answer(info: RunInfo, request: Request, readonly: bool) -> CommandState:
     if readonly:
         return msgspec.structs.replace(state, reason="the viewer is read-only")
     try:
-        return channel.ask(info.control, request, ANSWER_S)
+        return asking.ask(info, request)
     except (TuimonError, OSError, msgspec.MsgspecError) as error:
         return msgspec.structs.replace(state, reason=str(error))
 

@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from tuimon.errors import IncompatibleVersion, NoSuchRun, Refused, TuimonError
-from tuimon.feed import channel, registry
+from tuimon.feed import asking, registry
 from tuimon.feed.history import History, read_history
 from tuimon.feed.output import OutputTail
 from tuimon.feed.registry import ExitInfo, RunInfo
@@ -27,7 +27,6 @@ from tuimon.model.records import RUNNING, STATE_NAMES, AnyRecord, CommandState, 
 from tuimon.view.frame import Exit
 from tuimon.view.ledger import SENT
 
-ANSWER_S = 5.0  # the training's control thread answers at once unless the process is stopped
 SCRIBE_SHARE = 8  # an eighth of a poll may go to the scribe's ring: it writes once a second
 
 
@@ -245,7 +244,7 @@ class CommandingRingSource(RingSource):
     def _ask(self) -> None:
         while (request := self._outbox.get()) is not None:
             try:
-                answer = channel.ask(self.info.control, request, ANSWER_S)
+                answer = asking.ask(self.info, request)
             except (TuimonError, OSError, msgspec.MsgspecError) as error:
                 answer = state_of(request, "refused", str(error))
             self._answers.put(answer)
