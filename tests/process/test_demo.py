@@ -10,11 +10,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.process.bare import tuimon_run
 from tuimon.demos import SCENARIOS
 from tuimon.feed import registry
 from tuimon.feed.codec import decode
@@ -27,9 +25,14 @@ TREATED_FROM = 1050  # the loss is above 10 by then, and below 1,000 for every s
 SLOWLY_S = 0.01  # a step: leaves the time to pause long before TREATED_FROM
 
 
-def newest_steps() -> list[Step]:
-    """Every update of the newest run, as it was published."""
-    with contextlib.closing(RingReader(registry.list_runs()[-1].ring())) as reader:
+def ring_of(process: subprocess.Popen[str]) -> RingReader:
+    """What the run publishes, from its beginning."""
+    return RingReader(registry.find_run(str(process.pid)).ring())
+
+
+def steps_of(process: subprocess.Popen[str]) -> list[Step]:
+    """Every update, as it was published."""
+    with contextlib.closing(ring_of(process)) as reader:
         records = [decode(payload) for payload in reader.read(100_000, max_s=30)]
         assert not reader.lost
     return [record for record in records if isinstance(record, Step)]
@@ -69,9 +72,9 @@ def ctl(process: subprocess.Popen[str], *words: str) -> int:
     return int(answer["step"])
 
 
-def wait_until_paused_at(step: int) -> None:
-    """Return when the newest run stands at the gate of `step` or of the one after it."""
-    with contextlib.closing(RingReader(registry.list_runs()[-1].ring())) as reader:
+def wait_until_paused_at(process: subprocess.Popen[str], step: int) -> None:
+    """Return when the run stands at the gate of `step` or of the one after it."""
+    with contextlib.closing(ring_of(process)) as reader:
         deadline = time.monotonic() + 90
         while (status := reader.status()).state != PAUSED or status.step < step:
             assert time.monotonic() < deadline, status
@@ -79,22 +82,25 @@ def wait_until_paused_at(step: int) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_clipping_in_time_saves_what_explodes_without(tmp_path: Path) -> None:
-    untreated = tuimon_run(tmp_path, SCRIPT, "--delay", "0", "--steps", str(STEPS))
-    assert untreated.status == 0
-    assert untreated.stdout.splitlines()[-1] == "final loss nan"
-    sick = newest_steps()
-
-    with running(SCRIPT, "--delay", str(SLOWLY_S), "--steps", str(STEPS)) as process:
+def test_clipping_in_time_saves_what_explodes_without() -> None:
+    steps = "--steps", str(STEPS)
+    with (
+        running(SCRIPT, "--delay", "0", *steps) as untreated,
+        running(SCRIPT, "--delay", str(SLOWLY_S), *steps) as process,
+    ):
         paused = ctl(process, "pause")
         assert paused < TREATED_FROM
         ctl(process, "step", str(TREATED_FROM - paused))
-        wait_until_paused_at(TREATED_FROM - 1)
+        wait_until_paused_at(process, TREATED_FROM - 1)
         applied = ctl(process, "clip", "on", "--max-norm", "1")
         ctl(process, "resume")
         out, err = process.communicate(timeout=100)
-    assert process.returncode == 0, err
-    healed = newest_steps()
+        assert process.returncode == 0, err
+        healed = steps_of(process)
+        left, err = untreated.communicate(timeout=100)
+        assert untreated.returncode == 0, err
+        sick = steps_of(untreated)
+    assert left.splitlines()[-1] == "final loss nan"
 
     assert [step.step for step in healed] == [step.step for step in sick] == list(range(STEPS))
     assert abs(applied - TREATED_FROM) <= 1
