@@ -10,25 +10,30 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from tuimon.feed import channel, registry
 from tuimon.feed.codec import decode
-from tuimon.feed.registry import RunInfo
+from tuimon.feed.registry import RankInfo, RunInfo
 from tuimon.feed.ring import RingReader
 from tuimon.model.commands import Command, Request
 from tuimon.model.records import CommandState, Event, Record, Step
 
 SCRIPT = Path(__file__).with_name("replicas.py")
 LIMIT_S = 240.0
+_PLACES = {"torchrun": "told", "spawn": "all"}  # first argument of the script, else the rank
 ROOT = Path(__file__).parents[2]
 
 
 class Job:
-    """The processes, and what each of them has published."""
+    """The processes, and what each of them has published.
+
+    Attributes:
+        processes: that the test has started: the ranks by hand, else their launcher alone.
+    """
 
     def __init__(
         self,
@@ -38,39 +43,58 @@ class Job:
         kind: str = "ddp",
         group_limit_s: float = 600.0,
         script: Path = SCRIPT,
+        launcher: str = "",
+        report: Path | None = None,
+        environs: Sequence[Mapping[str, str]] = (),
     ) -> None:
+        """Start them.
+
+        Args:
+            folder: for what they write.
+            size: how many ranks.
+            kind: of model, a word of `replicas`.
+            group_limit_s: time-out of the process group.
+            script: of a rank.
+            launcher: "" for ranks that watch themselves; "torchrun" or "spawn" below `tuimon run`.
+            report: of the scribe, which there is where one is asked for.
+            environs: of each rank, beside what all have; ranks without a launcher only.
+        """
         self.folder = folder
         self.size = size
-        port = free_port()
         environ = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
-            "TUIMON_SCRIBE": "0",
+            "TUIMON_SCRIBE": "0" if report is None else "1",
             "TUIMON_DIR": str(folder / "runs"),
             "XDG_STATE_HOME": str(folder / "state"),
             "PYTHONPATH": str(ROOT),
         }
-        self.errors = [folder / f"stderr-{rank}" for rank in range(size)]
-        words = [sys.executable, str(script)]
+        port = str(free_port())
+        rest = [str(size), port, str(folder), kind, str(group_limit_s)]
+        self.errors = [folder / f"stderr-{rank}" for rank in range(1 if launcher else size)]
         self.processes = []
-        for rank in range(size):
-            with self.errors[rank].open("wb") as errors:
-                argv = [*words, str(rank), str(size), str(port), str(folder), kind]
+        for rank, file in enumerate(self.errors):
+            own = environs[rank] if environs else {}
+            words = _below(launcher, size, port, script, report)
+            words += [_PLACES.get(launcher, str(rank)), *rest]
+            with file.open("wb") as errors:
                 self.processes.append(
-                    subprocess.Popen([*argv, str(group_limit_s)], env=environ, stderr=errors)
+                    subprocess.Popen(words, env={**environ, **own}, stdout=errors, stderr=errors)
                 )
         self.runs: list[RunInfo] = []
+        self.ranks: list[RankInfo] = []
         self.records: list[list[Record]] = [[] for _ in range(size)]
         self._readers: list[RingReader] = []
 
     def __enter__(self) -> Job:
         try:
-            for rank, process in enumerate(self.processes):
+            for rank in range(self.size):
                 ready = self.folder / f"ready-{rank}"
-                wait_for(lambda r=ready, p=process: r.exists() or p.poll() is not None)
+                wait_for(lambda file=ready: file.exists() or not self._is_whole())
                 info = registry.load(Path(ready.read_text()))
-                mine = next(each for each in info.ranks if each.pid == process.pid)
+                mine = next(each for each in info.ranks if each.rank == rank)
                 self.runs.append(info)
+                self.ranks.append(mine)
                 self._readers.append(RingReader(info.path / mine.ring))
         except BaseException:
             self.kill()
@@ -87,11 +111,26 @@ class Job:
         for reader in self._readers:
             reader.close()
 
+    def _is_whole(self) -> bool:
+        """Whether all that was started is still there."""
+        return all(process.poll() is None for process in self.processes)
+
     def kill(self) -> None:
+        """Whatever is left of it."""
         for process in self.processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
             process.wait()
+        for file in (self.folder / "runs").glob("*/run.json"):
+            for rank in registry.load(file.parent).ranks:
+                if registry.rank_is_alive(rank):
+                    os.kill(rank.pid, signal.SIGKILL)
+
+    def kill_rank(self, rank: int) -> None:
+        os.kill(self.ranks[rank].pid, signal.SIGKILL)
+
+    def lives(self, rank: int) -> bool:
+        return registry.rank_is_alive(self.ranks[rank])
 
     def read(self) -> list[list[Record]]:
         for rank, reader in enumerate(self._readers):
@@ -145,6 +184,19 @@ class Job:
 
     def stderr(self, rank: int) -> str:
         return self.errors[rank].read_text(errors="replace")
+
+
+def _below(launcher: str, size: int, port: str, script: Path, report: Path | None) -> list[str]:
+    """The command line up to the script."""
+    ours = ["-m", "tuimon", "run", "--snapshot-every=5"]
+    ours += [] if report is None else [f"--report={report}"]
+    match launcher:
+        case "torchrun":
+            agent = ["-m", "torch.distributed.run", f"--nproc-per-node={size}"]
+            return [sys.executable, *agent, f"--master-port={port}", *ours, str(script)]
+        case "spawn":
+            return [sys.executable, *ours, str(script)]
+    return [sys.executable, str(script)]
 
 
 def same(states: list[CommandState]) -> CommandState:

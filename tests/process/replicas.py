@@ -1,7 +1,8 @@
 """One rank of a training of several, as the tests of agreed commands start it.
 
 Arguments: rank, world size, port of the store, folder for what it writes, kind, time-out of its
-process group in seconds.
+process group in seconds. The rank is `told` where torchrun says it in the environment; `all` where
+this process is to spawn them. Below a launcher nothing is watched but by `tuimon run`.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def sharded() -> nn.Module:
 def loop(model: nn.Module, out: Path, rank: int, momentum: float) -> None:
     """Train until a stop, or until the step that is written in the file `end`."""
     optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=momentum)
-    tuimon.watch(model, optimizer, snapshot_every=5)
+    if sys.argv[1].isdecimal():
+        tuimon.watch(model, optimizer, snapshot_every=5)
     session = current_session()
     assert session is not None and session.info is not None
     tell(out / f"ready-{rank}", session.info.folder)
@@ -89,16 +91,26 @@ def values(model: nn.Module) -> list[Any]:
 
 
 def main(measure: Callable[[], Any] = str) -> None:
+    """One rank, or all of them: as the arguments say."""
+    place, size = sys.argv[1], int(sys.argv[2])
+    if place == "all":
+        torch.multiprocessing.spawn(train, args=(measure,), nprocs=size)
+    else:
+        train(int(os.environ["RANK"] if place == "told" else place), measure)
+
+
+def train(rank: int, measure: Callable[[], Any]) -> None:
     """Train, then say how it ended, and what `measure` finds while all ranks are still there."""
-    rank, size, port, folder, kind, limit_s = sys.argv[1:]
+    size, port, folder, kind, limit_s = sys.argv[2:]
     torch.set_num_threads(1)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-    limit = datetime.timedelta(seconds=float(limit_s))
-    dist.init_process_group("gloo", rank=int(rank), world_size=int(size), timeout=limit)
+    dist.init_process_group("gloo", rank=rank, world_size=int(size))
+    # Not before all have come, which takes longer where they have few cores.
+    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=float(limit_s)))
     model = sharded() if kind == "fsdp" else replicated(kind)
     stopped, out = "", Path(folder)
     try:
-        loop(model, out, int(rank), 0.0 if kind == "fsdp" else MOMENTUM)
+        loop(model, out, rank, 0.0 if kind == "fsdp" else MOMENTUM)
     except tuimon.Stop as stop:
         stopped = str(stop)
     measured = measure()

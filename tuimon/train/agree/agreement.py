@@ -25,7 +25,7 @@ POLL_S = 0.1  # with nothing to agree upon: the thread takes the GIL twice a rou
 BUSY_POLL_S = 0.02
 HELD_POLL_S = 0.05
 RANKS_PER_POLL = 64  # one thread serves the store: more ranks poll less often
-GOODBYE_S = 1.0  # for the others to stop asking a store that goes with this process
+GOODBYE_S = 3.0  # for the others to hear the newest outcome of a store that goes with this process
 
 
 class Side(Protocol):

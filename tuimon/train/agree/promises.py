@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tuimon.model import commands
 from tuimon.model.commands import Request
 
 WAIT_SLICE_S = 0.2
@@ -76,10 +77,16 @@ class Promises:
         self._on_settled()
 
     def give_up(self) -> list[Agreed]:
-        """Promise nothing any more; returns what will not be carried out."""
+        """Promise nothing any more; returns what will not be carried out.
+
+        The others have carried out what was agreed upon, or will: so does this one, unless it
+        would wait for somebody to end it.
+        """
         with self._changed:
-            left, self._waiting = list(self._waiting), deque()
-            self._limit, self._lost, self.pending = None, True, False
+            left = [each for each in self._waiting if _is_endless(each)]
+            self._waiting = deque(each for each in self._waiting if not _is_endless(each))
+            self._limit, self._lost = None, True
+            self.pending = bool(self._waiting)
             self._changed.notify_all()
         self._on_settled()
         return left
@@ -126,3 +133,10 @@ class Promises:
                 waited_s += WAIT_SLICE_S
             if waited_s > MAX_WAIT_S:
                 self._lost = True
+
+
+def _is_endless(agreed: Agreed) -> bool:
+    """Whether the training waits after it for a command that no agreement can bring."""
+    return bool(agreed.held) or isinstance(
+        agreed.request.command, commands.Pause | commands.StepOnce
+    )

@@ -132,6 +132,12 @@ class Together:
             return self._layout.objection(command)
         return _LATE if self._begun and job() is not None else ""
 
+    @property
+    def waiting(self) -> int:
+        """Commands from here that the ranks have not settled."""
+        agreement = self._agreement
+        return len(self._early) + (0 if agreement is None else agreement.waiting)
+
     def takes(self, request: Request) -> bool:
         """Let all ranks agree upon a command; False where this one carries it out alone."""
         with self._lock:

@@ -202,6 +202,20 @@ def test_one_leaves_and_all_stop(ranks: list[Rank], who: int) -> None:
     assert all((request, reason) in rank.turned_down for rank in others)
 
 
+@pytest.mark.parametrize("who", [0, 2])
+def test_who_comes_last_does_what_the_others_have_done(ranks: list[Rank], who: int) -> None:
+    """A rank stops and leaves while another has not come to the same place yet."""
+    request = ask(ranks[0], commands.Stop())
+    wait_for(lambda: all(request in rank.accepted for rank in ranks))
+    ranks[who].pass_by(1)
+    ranks[who].agreement.close("its process group has ended")
+    wait_for(lambda: all(rank.ended for rank in ranks))
+    for rank in ranks:
+        rank.pass_by(1)
+        assert rank.done == [(1, request)] and not rank.turned_down
+        assert not rank.promises.pending
+
+
 def test_what_is_asked_for_twice_is_one(ranks: list[Rank]) -> None:
     """A breakpoint that all ranks hit pauses them once, and for a limited time."""
     for rank in ranks:

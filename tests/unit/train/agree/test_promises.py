@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from tuimon.model.commands import Pause, Request
+from tuimon.model.commands import Pause, Request, SkipUpdate
 from tuimon.train.agree.promises import Agreed, Promises
 
 
@@ -103,3 +103,15 @@ def test_giving_up_frees_everybody() -> None:
     assert [each.place for each in promises.give_up()] == [90]
     thread.join(5)
     assert not thread.is_alive() and promises.leave() and not promises.pending
+
+
+def test_what_ends_by_itself_is_not_given_up() -> None:
+    promises = Woken().promises
+    skip = Agreed(1, 4, Request("r1", "me", SkipUpdate()))
+    for each in (skip, agreed(4, 2), Agreed(3, 4, Request("", "", SkipUpdate()), "not finite")):
+        promises.settle(each)
+    assert [each.number for each in promises.give_up()] == [2, 3]
+    promises.come_to(2)
+    assert promises.next() is None and promises.leave() and promises.pending
+    promises.come_to(4)
+    assert promises.next() == skip and promises.leave() and not promises.pending
