@@ -14,7 +14,7 @@ from tuimon.model.trials import CONFIRMED, NO_DIFFERENCE, RESULTS, TrialRecord
 # A trial of a cause that has no operation speaks of the trouble it was made in, not of later ones.
 NEAR_STEPS = 64
 # These speak of how the loop is written, which is the same in every step.
-_OF_THE_LOOP = ("amp-order",)
+_OF_THE_LOOP = ("amp-order", "zero-grad")
 
 
 def decided(finding: Finding, trials: Iterable[TrialRecord]) -> Finding:

@@ -6,11 +6,12 @@ Told by the taps; touches neither scaler nor gradients.
 from __future__ import annotations
 
 import math
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from tuimon.model.amp import AmpCalls
 from tuimon.model.records import CLIP_USER
-from tuimon.train.account import ClipCall
+from tuimon.train.account import ClipCall, host_scale
 from tuimon.train.overflow import Overflows
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Scaling:
         self._unscaled_at: dict[int, int] = {}  # id of an optimizer -> backward calls at unscale_
         self._backwards_at = observer.backward_calls
         self._scales_at = 0
+        self._scaler: weakref.ref[Any] | None = None
 
     def on_scale(self, scaler: Any) -> None:
         """A loss was scaled."""
@@ -46,6 +48,16 @@ class Scaling:
             self.settings = _settings(scaler)
             self._backwards_at = self._observer.backward_calls
         self._counts["scaled"] += 1
+        self._scaler = weakref.ref(scaler)
+
+    def stray(self, track: Track) -> float | None:
+        """The scale in gradients that are about to be used, where no scaler takes it back."""
+        scaler = None if self._scaler is None else self._scaler()
+        if scaler is None or id(track.optimizer) in self._unscaled_at:
+            return None
+        backwards = self._observer.backward_calls - self._backwards_at
+        scaled = self._counts["scaled"] - self._scales_at
+        return host_scale(scaler) if 0 < backwards <= scaled else None
 
     def on_unscale(self, track: Track | None, optimizer: Any, scale: float | None) -> None:
         """The script had the gradients of an optimizer unscaled."""

@@ -50,12 +50,15 @@ def trained(
     lr: float,
     *,
     criterion: Callable[..., torch.Tensor] = F.mse_loss,
+    momentum: float = 0.0,
+    clears: bool = True,
 ) -> None:
-    optimizer = torch.optim.SGD(model.parameters(), lr)
+    optimizer = torch.optim.SGD(model.parameters(), lr, momentum)
     tuimon.watch(model, optimizer, policy=PATIENCE)
     for x, y in given:
         loss = criterion(model(x), y)
-        optimizer.zero_grad()
+        if clears:
+            optimizer.zero_grad()
         loss.backward()
         optimizer.step()
 
@@ -82,6 +85,23 @@ def test_a_summed_loss_is_confirmed(feed: Feed) -> None:
 def test_a_product_over_time_is_confirmed(feed: Feed) -> None:
     trained(Recurrent(), sequences(4), 1e-3)
     assert results(feed) == {"lr-too-high": "no-difference", "grad-explode": CONFIRMED}
+
+
+def test_gradients_that_add_up_are_no_fault_of_the_rate(feed: Feed) -> None:
+    trained(nn.Linear(16, 1), batches(40), 0.05, momentum=0.9, clears=False)
+    assert results(feed)["zero-grad"] == CONFIRMED
+    assert results(feed)["lr-too-high"] != CONFIRMED
+
+
+def test_a_rate_that_overshoots_by_itself_is_no_fault_of_what_adds_up(feed: Feed) -> None:
+    trained(nn.Linear(16, 1), batches(8), 3.0, clears=False)
+    assert results(feed).get("zero-grad") != CONFIRMED
+    assert results(feed)["lr-too-high"] == CONFIRMED
+
+
+def test_a_rate_out_of_proportion_is_no_product_over_time(feed: Feed) -> None:
+    trained(nn.Linear(16, 1), batches(6), 20.0)
+    assert results(feed).get("grad-explode") != CONFIRMED
 
 
 @pytest.mark.parametrize("spike", [None, 7])

@@ -54,6 +54,13 @@ class Change:
     def prepare(self, names: Names) -> None:
         """Change the stand-ins of parameters and buffers, before the forward."""
 
+    def seed(self, gradient: torch.Tensor) -> torch.Tensor:
+        """What becomes of a gradient with which the backward begins."""
+        return gradient
+
+    def gradient(self, name: str, value: torch.Tensor) -> None:
+        """See the gradient of a parameter before it is dropped."""
+
     def mode(self, setting: Setting) -> AbstractContextManager[Any]:
         """What stands round forward and backward, entered once for each."""
         return contextlib.nullcontext()
@@ -79,6 +86,39 @@ class Without(Change):
             return tensor
         self.count += 1
         return tensor.index_select(0, torch.tensor(self._rows, device=tensor.device))
+
+
+class Collected(Change):
+    """Nothing is changed; the gradients of the replay are kept.
+
+    Attributes:
+        gradients: by name of the parameter, without the loss scale.
+    """
+
+    def __init__(self, scale: float | None = None) -> None:
+        super().__init__()
+        self.gradients: dict[str, torch.Tensor] = {}
+        self._scale = scale or 1.0
+
+    def begin(self) -> None:
+        super().begin()
+        self.gradients.clear()
+
+    def gradient(self, name: str, value: torch.Tensor) -> None:
+        self.gradients[name] = value.detach() / self._scale
+
+
+class Unscaled(Change):
+    """The backward begins without a loss scale."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.words = f"the backward began without the loss scale of {scale:g}"
+        self._scale = scale
+
+    def seed(self, gradient: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        return gradient / self._scale
 
 
 class Finite(Change):

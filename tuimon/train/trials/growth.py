@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from itertools import pairwise
 
 WINDOW = 16  # updates that are remembered
 # A loss of ten times the lowest of those, with a gradient of five times the smallest: noise of a
@@ -13,9 +14,15 @@ GRADIENT_GREW = 5.0
 
 
 class Growth:
-    """The newest losses and gradient norms of the primary optimizer."""
+    """The newest losses and gradient norms of the primary optimizer.
+
+    Attributes:
+        usual: the largest gradient norm of updates before growth that did the loss good; None
+            before that, and where most did it none.
+    """
 
     def __init__(self) -> None:
+        self.usual: float | None = None
         self._losses: deque[float] = deque(maxlen=WINDOW)
         self._norms: deque[float] = deque(maxlen=WINDOW)
 
@@ -30,6 +37,13 @@ class Growth:
             and loss > max(losses)
             and norm > GRADIENT_GREW * min(norms)
         )
+        if grew:
+            self.usual = self._usual()
         losses.append(loss)
         norms.append(norm)
         return grew
+
+    def _usual(self) -> float | None:
+        pairs = [*pairwise(self._losses)]
+        good = [norm for (now, then), norm in zip(pairs, self._norms, strict=False) if then <= now]
+        return max(good) if 2 * len(good) >= len(pairs) > 0 else None

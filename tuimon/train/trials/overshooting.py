@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,19 +20,18 @@ from tuimon.train.autopsy.optimizing import trace_optimizer
 from tuimon.train.autopsy.tracer import Limits
 from tuimon.train.layers import unwrap
 from tuimon.train.trials.changes import Change
+from tuimon.train.trials.clocking import Clock, Trial
 from tuimon.train.trials.judging import Judgement
 from tuimon.train.trials.replaying import Outcome, Roots
 
-if TYPE_CHECKING:
-    from tuimon.train.trials.trying import Clock, Trial
-
 LESS = 10.0  # the learning rate is divided by that
-BOUND = 1.0  # the usual max_norm
 RISE = 1e-3  # relative; below it a loss computed again is the same
 # Their update does not depend on the scale of the gradient.
 _ADAPTIVE = frozenset(
     ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "Lion", "Adafactor", "Adagrad")
 )
+
+CLEARED = "what earlier updates had left in the gradients was taken out"
 
 Alteration = Callable[[Any], None]
 Play = Callable[[Change], Outcome]
@@ -47,6 +46,9 @@ class Step(NamedTuple):
         play: replays the step with a change.
         loss: of its batch, before the update.
         summed: elements that the loss adds up; 0 where it is no sum.
+        own: gradients of the batch alone by name, where earlier ones had been left in those that
+            the update uses; else None.
+        usual: norm of the gradient in earlier updates of this rate, where it is known.
     """
 
     optimizer: torch.optim.Optimizer
@@ -54,6 +56,8 @@ class Step(NamedTuple):
     play: Play
     loss: float
     summed: int
+    own: Mapping[str, torch.Tensor] | None = None
+    usual: float | None = None
 
 
 class Moved(Change):
@@ -75,8 +79,6 @@ class Moved(Change):
 
 def step_trials(step: Step, clock: Clock) -> Iterator[tuple[str, Trial]]:
     """Trials of the causes of a growing loss: (cause, trial)."""
-    from tuimon.train.trials.trying import Trial
-
     after = _loss_after(step, None, clock)
     if after is None:
         return
@@ -86,6 +88,13 @@ def step_trials(step: Step, clock: Clock) -> Iterator[tuple[str, Trial]]:
         detail = f"the loss of its batch: {way}; it does not rise"
         yield "lr-too-high", Trial(words, Judgement(NO_DIFFERENCE, detail))
         return
+    if step.own is not None:
+        alone = _changed(step, _replaced(step, step.own), CLEARED, way, clock)
+        for trial in alone:
+            yield "zero-grad", trial
+            if trial.judgement.result == CONFIRMED:  # of this rate, that gradient is the other half
+                yield "lr-too-high", Trial(words, Judgement(NO_DIFFERENCE, trial.judgement.detail))
+                return
     slower = _loss_after(step, _slower, clock)
     if slower is None:
         return
@@ -100,16 +109,16 @@ def step_trials(step: Step, clock: Clock) -> Iterator[tuple[str, Trial]]:
         for trial in _changed(step, _divided(step.summed), words, way, clock):
             falls = falls or trial.judgement.result == CONFIRMED
             yield "loss-scaling", trial
-    if not falls:  # a clipped update of any kind is a small one: it tells where nothing else did
-        words = f"the gradient was clipped to a norm of {BOUND:g}"
-        for trial in _changed(step, _clipped, words, way, clock):
+    if not falls and step.usual is not None:
+        # Any update is harmless when it is small enough. That of a gradient of the length that
+        # others had is so only if the rate suits those.
+        words = f"the gradient was clipped to {number(step.usual)}, the norm of earlier ones"
+        for trial in _changed(step, _clipped(step.usual), words, way, clock):
             yield "grad-explode", trial
 
 
 def _changed(step: Step, alter: Alteration, words: str, way: str, clock: Clock) -> Iterator[Trial]:
     """The trial, unless there is no time for it."""
-    from tuimon.train.trials.trying import Trial
-
     loss = _loss_after(step, alter, clock)
     if loss is not None:
         detail = f"the loss of its batch: {way}, {number(loss)} with that"
@@ -142,12 +151,17 @@ def _loss_after(step: Step, alter: Alteration | None, clock: Clock) -> float | N
 
 def _values(step: Step, clone: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """What an update on copies has made of the parameters, by name."""
-    inner = [(prefix, unwrap(root)) for prefix, root in step.roots]
-    names = {id(param): name for name, param in Names(inner).parameters.items()}
+    names = dict(_named(step))
     for group, moved in zip(step.optimizer.param_groups, clone.param_groups, strict=True):
         for param, value in zip(group["params"], moved["params"], strict=True):
             if id(param) in names:
                 yield names[id(param)], value.detach()
+
+
+def _named(step: Step) -> Iterator[tuple[int, str]]:
+    inner = [(prefix, unwrap(root)) for prefix, root in step.roots]
+    for name, param in Names(inner).parameters.items():
+        yield id(param), name
 
 
 def _slower(clone: Any) -> None:
@@ -163,12 +177,34 @@ def _divided(count: int) -> Alteration:
     return divide
 
 
-def _clipped(clone: Any) -> None:
-    grads = list(_gradients(clone))
-    total = math.sqrt(sum(float(grad.double().square().sum()) for grad in grads))
-    if total > BOUND:
-        for grad in grads:
-            grad.mul_(BOUND / total)
+def _clipped(bound: float) -> Alteration:
+    def clip(clone: Any) -> None:
+        grads = list(_gradients(clone))
+        total = math.sqrt(sum(float(grad.double().square().sum()) for grad in grads))
+        if total > bound:
+            for grad in grads:
+                grad.mul_(bound / total)
+
+    return clip
+
+
+def _replaced(step: Step, gradients: Mapping[str, torch.Tensor]) -> Alteration:
+    """Other gradients, and the momentum that would have built up from them."""
+    named = dict(_named(step))
+
+    def replace(clone: Any) -> None:
+        for live, group in zip(step.optimizer.param_groups, clone.param_groups, strict=True):
+            momentum, damped = group.get("momentum", 0.0), group.get("dampening", 0.0)
+            for param, twin in zip(live["params"], group["params"], strict=True):
+                grad = gradients.get(named.get(id(param), ""))
+                if grad is None or twin.grad is None or twin.grad.layout is not torch.strided:
+                    continue
+                twin.grad.copy_(grad)
+                buffer = clone.state.get(twin, {}).get("momentum_buffer")
+                if isinstance(buffer, torch.Tensor) and 0 < momentum < 1:
+                    buffer.copy_(grad * ((1 - damped) / (1 - momentum)))
+
+    return replace
 
 
 def _gradients(clone: Any) -> Iterator[torch.Tensor]:

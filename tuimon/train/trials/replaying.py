@@ -170,6 +170,7 @@ class Replay:
         self.outcome = Outcome()
         self.followed: Callable[[], Place | None] = lambda: None
         setting = Setting(self.names, _enter.__code__, lambda: self.followed())
+        self._change = change
         change.begin()
         change.prepare(self.names)
         self._mode = change.mode(setting)
@@ -243,6 +244,8 @@ class Replay:
         self, outputs: Sequence[torch.Tensor], grads: Sequence[torch.Tensor | None]
     ) -> None:
         """Gradients of the parameters, which are looked at and dropped."""
+        with looks.apart():
+            grads = [None if grad is None else self._change.seed(grad) for grad in grads]
         pairs = [
             (tensor, grad)
             for tensor, grad in zip(outputs, grads, strict=True)
@@ -256,8 +259,10 @@ class Replay:
             found = _enter(lambda: gradients(pairs, [*wanted.values()], graphs))
         with looks.apart():
             for name, grad in zip(wanted, found, strict=True):
-                if grad is not None and looks.is_bad(grad):
-                    self.outcome.bad.append(f"gradient of {name}")
+                if grad is not None:
+                    self._change.gradient(name, grad)
+                    if looks.is_bad(grad):
+                        self.outcome.bad.append(f"gradient of {name}")
 
 
 def replayed(roots: Roots, change: Change, run: Callable[[Replay], None], **about: Any) -> Outcome:

@@ -87,26 +87,41 @@ class Testing:
     def _look_into(self, track: Track) -> None:
         """The loss grows, and is finite still: what the coming update would do is looked into."""
         self._growths += 1
+        usual = None if self.growth is None else self.growth.usual
         if self._growths >= MAX_GROWTHS:
             self.growth = None
-        incident = self._incident(track, self._observer.losses.last, is_loss=False)
+        loss = self._observer.losses.last
+        incident = self._incident(track, loss, is_loss=False, usual=usual)
         limit_s = self._policy.trials_limit_s
         self._apart(
             lambda trials: trials.test_update(incident, self._roots(), self._rank(), limit_s)
         )
 
-    def _incident(self, track: Track | None, loss: float | None, *, is_loss: bool) -> Incident:
+    def _incident(
+        self,
+        track: Track | None,
+        loss: float | None,
+        *,
+        is_loss: bool,
+        usual: float | None = None,
+    ) -> Incident:
         from tuimon.train.trials.trying import Incident
 
         closure = self._reruns.closure
+        scale = None if track is None else self._observer.scale_of(track)
+        amp = self._observer.amp
+        marks = None if track is None else self._observer.loop.clearing.of(track)
         return Incident(
             calls=list(self._observer.scenes.calls),
             closure=None if closure is None or closure.disturbs else closure,
             is_loss=is_loss,
             loss=loss,
-            scale=None if track is None else self._observer.scale_of(track),
+            scale=scale,
             track=track,
             clips=() if track is None else list(track.update.calls),
+            stray_scale=None if track is None or scale is not None else amp.stray(track),
+            usual=usual,
+            carried=marks is not None and any(marks.grew),
         )
 
     def _apart(self, test: Callable[[Trials], None]) -> None:

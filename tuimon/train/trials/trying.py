@@ -9,16 +9,18 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.diagnose.findings import Finding, Where
 from tuimon.model.autopsy import OPTIMIZER, Autopsy
 from tuimon.model.text import plain
 from tuimon.model.trials import CONFIRMED, NO_DIFFERENCE, REFUTED, TrialRecord
+from tuimon.model.units import number
 from tuimon.train.autopsy.reruns import Closure
 from tuimon.train.autopsy.scene import Call
 from tuimon.train.trials.bisecting import guilty_samples
-from tuimon.train.trials.changes import Change, Finite, Without
+from tuimon.train.trials.changes import Change, Collected, Finite, Unscaled, Without
+from tuimon.train.trials.clocking import Clock, Trial
 from tuimon.train.trials.following import FrameStage, is_like, starts
 from tuimon.train.trials.guarding import Guarded, spot_of
 from tuimon.train.trials.hiding import Hidden
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from tuimon.train.account import ClipCall
     from tuimon.train.track import Track
 
-_Played = TypeVar("_Played")
 MAX_TRIALS = 12  # published in a run
 FRAMES_SHARE = 0.4  # of the time, for finding out whether the loss code can be followed
 
@@ -52,6 +53,9 @@ class Incident(NamedTuple):
         is_loss: the loss is not finite; else gradients are not.
         loss: what the step showed, without a scale; None where it is not known.
         scale: what the gradients carry.
+        stray_scale: of a GradScaler that this update goes past; None without one.
+        carried: gradients that an earlier update has used are in those of this one.
+        usual: norm of the gradient before it grew; None where it did not.
         track: whose update, for an incident in the optimizer.
         clips: what was clipped of the gradients.
     """
@@ -63,6 +67,9 @@ class Incident(NamedTuple):
     scale: float | None
     track: Track | None = None
     clips: Sequence[ClipCall] = ()
+    stray_scale: float | None = None
+    carried: bool = False
+    usual: float | None = None
 
 
 class Trials:
@@ -132,9 +139,13 @@ class Trials:
             return
         clock = Clock(limit_s)
         for stage in stages(incident, roots, clock):
-            before = clock.timed(functools.partial(stage.play, Change()))
+            change = Collected(incident.scale) if incident.carried else Change()
+            before = clock.timed(functools.partial(stage.play, change))
             if before.is_sound and is_like(before, incident.loss):
-                step = Step(optimizer, roots, stage.play, incident.loss, before.summed)
+                own = change.gradients if isinstance(change, Collected) else None
+                step = Step(
+                    optimizer, roots, stage.play, incident.loss, before.summed, own, incident.usual
+                )
                 for cause, trial in step_trials(step, clock):
                     self._tell(_finding(cause, track.step, rank), iter([trial]), clock)
                 return
@@ -172,54 +183,6 @@ def _finding(cause: str, step: int, rank: int) -> Finding:
         step=step,
         where=Where(rank=rank),
     )
-
-
-class Trial(NamedTuple):
-    """One that was made."""
-
-    words: str
-    judgement: Judgement
-    sample: int | None = None
-
-
-class Clock:
-    """The time that trials have, and how much one replay takes."""
-
-    def __init__(self, limit_s: float, now: Callable[[], float] = time.perf_counter) -> None:
-        self._now = now
-        self._began_s = self._lap_s = now()
-        self._until_s = self._began_s + limit_s
-        self._newest_s = 0.0
-        self._runs = 0
-
-    def spent(self, share: float = 1.0) -> bool:
-        """Whether one more replay would go beyond a share of the time."""
-        limit_s = (self._until_s - self._began_s) * share
-        return self._now() + self._newest_s > self._began_s + limit_s
-
-    @property
-    def left_s(self) -> float:
-        """Seconds until the end of the time."""
-        return max(0.0, self._until_s - self._now())
-
-    def timed(self, play: Callable[[], _Played]) -> _Played:
-        """A replay, counted."""
-        began_s = self._now()
-        self._runs += 1
-        outcome = play()
-        self._newest_s = self._now() - began_s
-        return outcome
-
-    def lap_s(self) -> float:
-        """Seconds since the last lap."""
-        now_s = self._now()
-        took_s, self._lap_s = now_s - self._lap_s, now_s
-        return took_s
-
-    def lap_runs(self) -> int:
-        """Replays since the last lap."""
-        runs, self._runs = self._runs, 0
-        return runs
 
 
 class Bench:
@@ -267,7 +230,10 @@ class Bench:
         for change in changes_for(cause, self._autopsy):
             if self._clock.spent():
                 return
-            trial = Trial(change.words, self._try(change))
+            judgement = self._try(change)
+            if judgement.result == CONFIRMED and cause == "fp16-overflow":
+                judgement = self._without_scale() or judgement
+            trial = Trial(change.words, judgement)
             told.append(trial)
             if trial.judgement.result == CONFIRMED:
                 break
@@ -307,6 +273,17 @@ class Bench:
                 return Judgement(REFUTED if change.is_open else NO_DIFFERENCE, why)
         watched = None if isinstance(change, Finite) else self._watched
         return judge(watched, change, self._play(change))
+
+    def _without_scale(self) -> Judgement | None:
+        """What refutes a number format: it holds the step, but for a scale nobody takes back."""
+        scale = self._incident.stray_scale
+        if scale is None or self._clock.spent() or not self._play(Unscaled(scale)).is_sound:
+            return None
+        detail = (
+            f"in float32 the step is finite, and so it is in its own format without the loss "
+            f"scale of {number(scale)}, which no scaler takes back from this update"
+        )
+        return Judgement(REFUTED, detail)
 
     def _samples(self) -> Iterator[Trial]:
         """A cause that says: it is the sample."""

@@ -13,11 +13,12 @@ from tuimon.model.trials import CONFIRMED, NO_DIFFERENCE, REFUTED
 from tuimon.train.autopsy.optimizing import trace_optimizer
 from tuimon.train.autopsy.tracer import Limits
 from tuimon.train.trials.changes import told
+from tuimon.train.trials.clocking import Clock, Trial
 from tuimon.train.trials.judging import Judgement
 
 if TYPE_CHECKING:
     from tuimon.diagnose.findings import Finding
-    from tuimon.train.trials.trying import Clock, Incident, Trial
+    from tuimon.train.trials.trying import Incident
 
 _HALF = (torch.float16, torch.bfloat16)
 LESS = 10.0  # the learning rate is divided by that
@@ -30,8 +31,6 @@ def try_update(
     finding: Finding, autopsy: Autopsy, incident: Incident, clock: Clock
 ) -> Iterator[Trial]:
     """Make the update again with one thing changed, until that confirms the cause."""
-    from tuimon.train.trials.trying import Trial
-
     track = incident.track
     optimizer = None if track is None else track.optimizer
     if track is None or optimizer is None:
