@@ -34,7 +34,7 @@ MAX_REMEMBERED_IDS = 4096
 MAX_ID_CHARS = 64
 MAX_BUFFERED_BYTES = 12 << 20  # of frames that are not whole yet, over all connections
 FRAME_WITHIN_S = 20.0  # from the first byte of a frame to its last
-BUSY_TURNS = 200  # looks a second; above that the thread rests between two, as training comes first
+BUSY_TURNS = 200  # looks and answers a second; above that the thread rests after each
 REST_S = 0.005
 _FRAME = struct.Struct("<4sII")  # magic, length, crc
 _MAGIC = b"TUIC"
@@ -227,6 +227,7 @@ class ControlServer:
                 if _has_left(client):
                     return False
                 client.sendall(frame(_encoder.encode(self._answer(payload))))
+                self._rest()
         except (Refused, msgspec.DecodeError):
             self.damaged_frames += 1
             return False

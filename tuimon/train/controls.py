@@ -5,8 +5,11 @@ Runs no torch code and changes nothing of the training; accepted requests go to 
 
 from __future__ import annotations
 
+import math
 import shutil
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,12 +29,15 @@ class Controls:
     `_paused` and `_has_bound` are that projection; written under `_lock` by the control thread.
     """
 
-    def __init__(self, observer: Observer) -> None:
+    def __init__(self, observer: Observer, clock: Callable[[], float] = time.monotonic) -> None:
         self._observer = observer
         self._lock = threading.Lock()
         self._paused = False
         self._has_bound = False
         self._stopping = False
+        self._clock = clock
+        self._turned_away = 0  # since it was told; both by the control thread only
+        self._told_at_s = -math.inf
 
     def on_request(self, request: commands.Request) -> CommandState:
         """Accept or refuse; every viewer sees the answer in the ring."""
@@ -40,6 +46,8 @@ class Controls:
             self._observer.gate.hold.renew(request.command.lease_s)
             self._observer.gate.together.renew(request.command.lease_s)
             return CommandState(request.id, request.command.title, "accepted", by=request.by)
+        if crowd := self._observer.gate.crowd(request.by):
+            return self._turn_away(request, crowd)
         with self._lock:
             reason = self._problem(request.command)
             if not reason:
@@ -50,8 +58,23 @@ class Controls:
             gate.submit(request)
         return state
 
+    def _turn_away(self, request: commands.Request, crowd: str) -> CommandState:
+        """Refuse what cannot wait; viewers hear of it once a second, whoever asks every time."""
+        self._turned_away += 1
+        now_s = self._clock()
+        if now_s - self._told_at_s < 1.0:
+            return self._state(request, "refused", crowd)
+        also = f"; with this one {self._turned_away:,} were refused" * (self._turned_away > 1)
+        self._told_at_s, self._turned_away = now_s, 0
+        return self._tell(request, "refused", crowd + also)
+
     def _tell(self, request: commands.Request, state: str, reason: str = "") -> CommandState:
-        told = CommandState(
+        told = self._state(request, state, reason)
+        self._observer.session.publish(told)
+        return told
+
+    def _state(self, request: commands.Request, state: str, reason: str) -> CommandState:
+        return CommandState(
             id=request.id,
             command=request.command.title,
             words=request.command.words,
@@ -62,8 +85,6 @@ class Controls:
             reason=reason,
             asked=asked_of(request.command),
         )
-        self._observer.session.publish(told)
-        return told
 
     # --- with other ranks, by the agreeing thread -------------------------------------------------
 

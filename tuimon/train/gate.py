@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 WAIT_SLICE_S = 0.2
 # Updates of other optimizers after which a pause no longer waits for the primary one.
 PATIENCE = 64
+# Commands that may wait for a gate, in all and of one asker. A person sends a few, a script dozens;
+# 256 are some 100 KiB, and are carried out in less than a tenth of a second.
+MAX_WAITING, MAX_OF_ONE = 256, 64
 _CLIPS = commands.SetClip | commands.SetMaxNorm
 
 
@@ -75,6 +78,15 @@ class Gate(Answers):
         self._queue.append(request)
         self.busy = True
         self._wake.set()
+
+    def crowd(self, by: str) -> str:
+        """Why nobody, or not this asker, may queue more; "" while it may. Called by any thread."""
+        waiting = [each.by for each in self._queue.copy()]
+        if len(waiting) + self.together.waiting >= MAX_WAITING:
+            return f"{MAX_WAITING} commands wait for the next update already"
+        if len(waiting) >= MAX_OF_ONE and waiting.count(by) >= MAX_OF_ONE:
+            return f"{MAX_OF_ONE} commands of yours wait for the next update already"
+        return ""
 
     def at_gate(self, track: Track) -> float:
         """Called before every update of a watched optimizer; returns the seconds it waited."""

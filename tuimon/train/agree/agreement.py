@@ -86,6 +86,11 @@ class Agreement:
             with contextlib.suppress(RuntimeError):  # the interpreter is ending already
                 register(_ends, weakref.ref(self))
 
+    @property
+    def waiting(self) -> int:
+        """Commands that were asked for here and are not settled."""
+        return len(self._mine)
+
     # --- for other threads ------------------------------------------------------------------------
 
     def ask(self, asked: Asked) -> None:
