@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tuimon.tui.scene import AMP, CHARTS, DATA, EVENTS, LAYERS, OUTPUT, RANKS, SYSTEM, Scene
+from tuimon.tui.scene import AMP, CHARTS, DATA, EVENTS, LAYER, LAYERS, OUTPUT, RANKS, SYSTEM, Scene
 from tuimon.tui.screens import CHART_PREFIX
 from tuimon.view.frame import GONE, HELD, LOADING, OTHER_VERSION, PAUSED, RECONNECTING, WAITING
 
@@ -200,6 +200,22 @@ ACTIONS = (
     ),
     Action("only_bad", ("b",), "only rows that ever were NaN or Inf", ROWS, "bad", (ON_LAYERS,)),
     Action("absolute", ("m",), "relative or absolute norms", ROWS, "abs", (ON_LAYERS,)),
+    Action(
+        "open",
+        ("enter",),
+        "all about the selected layer over time; read the event",
+        ROWS,
+        "open",
+        (ON_LAYERS, ON_EVENTS),
+    ),
+    Action(
+        "sort",
+        ("S",),
+        "sort layers: modules, worst, first bad, norm, name",
+        ROWS,
+        "sort",
+        (ON_LAYERS,),
+    ),
     Action("palette", (":", "ctrl+p"), "every action by name", VIEWS),
     Action("help", ("?",), "help", VIEWS, "help"),
     Action("quit", ("q",), "quit the viewer; the training goes on", VIEWS, "quit"),
@@ -266,6 +282,8 @@ def hints(scene: Scene) -> tuple[tuple[str, str], ...]:
             here.append(pair)
         elif not action.panels:
             everywhere.append(pair)
+    if scene.screen == LAYER:
+        here = [("j", "next layer"), ("esc", "back"), *here]
     return (*everywhere, ("1-9", "views"), *here, ("?", "help"), ("q", "quit"))
 
 

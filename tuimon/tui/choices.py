@@ -16,6 +16,8 @@ from tuimon.tui.actions import (
 )
 from tuimon.tui.chart import history_of
 from tuimon.tui.event_log import open_newest, select_bad, stand_on_hold
+from tuimon.tui.layer_screen import open_layer
+from tuimon.tui.ordering import next_order
 from tuimon.tui.panels.header import visible_alert
 from tuimon.tui.panels.output import next_trouble, sideways
 from tuimon.tui.row_choices import (
@@ -32,6 +34,7 @@ from tuimon.tui.scene import (
     CHARTS,
     DATA,
     EVENTS,
+    LAYER,
     LAYERS,
     LOOK,
     OUTPUT,
@@ -107,7 +110,7 @@ def back(scene: Scene, boxes: list[Box]) -> None:
     alert = visible_alert(scene)
     if scene.zoomed:
         scene.zoomed = False
-    elif scene.screen == LOOK:
+    elif scene.screen in (LOOK, LAYER):
         _screen("layers")(scene, boxes)
     elif kind == ON_LAYERS and (scene.heat.tree.filter or scene.heat.tree.only_bad):
         scene.heat.tree.set_filter("")
@@ -289,6 +292,14 @@ def _look(scene: Scene, boxes: list[Box]) -> str | None:
     return open_newest(scene)
 
 
+def _open(scene: Scene, boxes: list[Box]) -> str | None:
+    if kind_of(scene.focus) == ON_LAYERS:
+        return open_layer(scene)
+    if kind_of(scene.focus) == ON_EVENTS:
+        scene.screen, scene.zoomed, scene.focus = EVENTS, False, "incident"
+    return None
+
+
 CHOICES: dict[str, Choice] = {
     **{name: _screen(name) for name in SCREENS},
     "next_panel": _panel(1),
@@ -317,4 +328,6 @@ CHOICES: dict[str, Choice] = {
     "last_bad": _bad(-1),
     "only_bad": only_bad,
     "absolute": absolute,
+    "open": _open,
+    "sort": lambda scene, boxes: next_order(scene),
 }

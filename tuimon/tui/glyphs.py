@@ -35,6 +35,7 @@ class GlyphSet:
     missing: str = "–"
     skip: str = "×"
     mark: str = "◆"
+    shade: str = " ░▒▓█"
 
     @property
     def ascii_only(self) -> bool:
@@ -91,6 +92,7 @@ ASCII = GlyphSet(
     missing="-",
     skip="x",
     mark="@",
+    shade=" .:*#",
 )
 
 SETS = {glyphs.name: glyphs for glyphs in (BRAILLE, BLOCK, ASCII)}

@@ -9,6 +9,7 @@ from rich.segment import Segment
 
 from tuimon.model.records import NON_FINITE
 from tuimon.tui.marking import columns_of, mark_row
+from tuimon.tui.ordering import TREE, WORDS, settle_order
 from tuimon.tui.rows import Row, centred, data, fit, framed, text, thumb_of
 from tuimon.tui.scene import HeatDesk, Scene
 from tuimon.tui.theme import Look
@@ -134,6 +135,7 @@ class HeatPanel:
             return framed(look, body, width, title=title, focused=focused)
         ever_bad = frame.heat.ever_bad()
         desk.tree.set_bad(ever_bad)
+        settle_order(scene)
         rows = desk.tree.rows()
         label_width = min(max(22, width // 5), max(8, width // 3))
         self.columns = desk.columns = max(1, width - 2 - label_width - 1)
@@ -201,6 +203,8 @@ class HeatPanel:
         last = min(total, desk.top + shown)
         place = [text(look, f"{min(desk.top + 1, total):,}–{last:,}/{total:,}", "dim")]
         chosen = []
+        if desk.tree.order != TREE:
+            chosen.append([text(look, WORDS[desk.tree.order], "key")])
         if desk.tree.only_bad:
             chosen.append([text(look, "only bad", "key")])
         if desk.tree.filter:
@@ -242,7 +246,11 @@ def _label(look: Look, row: TreeRow, width: int, *, bad: bool, selected: bool) -
     colour = "warn" if bad else "strong" if selected else "text"
     head = ("!" if bad else " ") + "  " * row.depth + mark + " "
     pad = look.style("text", bg)
-    parts = [text(look, head, colour, bg), data(look, row.label, colour, bg, bold=selected)]
+    label = row.label
+    room = width - len(head)
+    if label == row.path and len(label) > room > 1:  # without the modules above: its end tells
+        label = look.glyphs.ellipsis + label[1 - room :]
+    parts = [text(look, head, colour, bg), data(look, label, colour, bg, bold=selected)]
     return fit(look, parts, width, pad=pad)
 
 

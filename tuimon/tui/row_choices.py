@@ -17,7 +17,8 @@ from tuimon.tui.actions import (
     kind_of,
 )
 from tuimon.tui.event_log import select
-from tuimon.tui.scene import CHARTS, OVERVIEW, Scene
+from tuimon.tui.layer_screen import with_layer
+from tuimon.tui.scene import CHARTS, LAYER, OVERVIEW, Scene
 from tuimon.tui.screens import Box, chart_names
 from tuimon.view.frame import CELL_NEG_INF
 
@@ -48,10 +49,11 @@ def move(rows: int) -> Choice:
 
     def choose(scene: Scene, boxes: list[Box]) -> None:
         kind = kind_of(scene.focus)
-        if kind == ON_LAYERS:
+        if kind == ON_LAYERS or scene.screen == LAYER:
             scene.heat.touched = True
             total = len(scene.heat.tree.rows())
             scene.heat.cursor = max(0, min(scene.heat.cursor + rows, total - 1))
+            scene.frame = with_layer(scene, scene.frame)
         elif kind == ON_EVENTS:
             select(scene, scene.log.cursor + rows)
         elif kind == ON_INCIDENT:

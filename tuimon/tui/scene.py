@@ -16,6 +16,7 @@ from tuimon.tui.theme import Look
 from tuimon.tui.tree import LayerTree
 from tuimon.view.frame import Frame
 from tuimon.view.incidents import Incident
+from tuimon.view.layer_series import LayerSeries
 
 OVERVIEW = "overview"
 CHARTS = "charts"
@@ -26,6 +27,7 @@ RANKS = "ranks"
 SYSTEM = "system"
 DATA = "data"
 OUTPUT = "output"
+LAYER = "layer"  # one layer over time; opened by enter
 LOOK = "look"  # at one layer; opened by asking for it
 
 
@@ -73,6 +75,8 @@ class HeatDesk:
     end: int | None = None  # None follows the newest step, in jumps
     columns: int = 1  # cells across the map, as last drawn
     absolute: bool = False  # norms themselves, not against each layer's own median
+    ranked: object = None  # of what the layers were sorted
+    series: LayerSeries = field(default_factory=LayerSeries)  # of the layer that is looked at
 
 
 @dataclass

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tuimon.tui.layer_screen import is_of_a_layer
 from tuimon.tui.panels.header import alert_rows
 from tuimon.tui.scene import (
     AMP,
     CHARTS,
     DATA,
     EVENTS,
+    LAYER,
     LAYERS,
     LOOK,
     OUTPUT,
@@ -17,6 +19,7 @@ from tuimon.tui.scene import (
     SYSTEM,
     Scene,
 )
+from tuimon.view.layer_series import NAMES
 
 WIDE_COLUMNS = 100
 MIN_COLUMNS, MIN_ROWS = 60, 20
@@ -59,6 +62,8 @@ def arrange(scene: Scene, width: int, height: int) -> list[Box]:
         boxes += _events(scene, width, body, top)
     elif scene.screen in _ALONE:
         boxes += [Box(_ALONE[scene.screen], 0, top, width, body)]
+    elif scene.screen == LAYER:
+        boxes += _layer(width, body, top)
     elif scene.screen == SYSTEM:
         boxes += _system(scene, width, body, top)
     elif scene.screen == DATA:
@@ -112,7 +117,9 @@ def _narrow(width: int, body: int, top: int) -> list[Box]:
 def chart_names(scene: Scene) -> list[str]:
     """Panels of all series: loss and gradient norm first, the rest by name."""
     first = [name for name in ("loss", "grad_norm") if name in scene.frame.series]
-    rest = sorted(name for name in scene.frame.series if name not in first)
+    rest = sorted(
+        name for name in scene.frame.series if name not in first and not is_of_a_layer(name)
+    )
     return [CHART_PREFIX + name for name in (*first, *rest)]
 
 
@@ -192,3 +199,24 @@ def _data(width: int, body: int, top: int) -> list[Box]:
         return _stack(["batches", "batch"], [above, body - above], x=0, y=top, width=width)
     left = LIST_COLUMNS
     return [Box("batches", 0, top, left, body), Box("batch", left, top, width - left, body)]
+
+
+def _layer(width: int, body: int, top: int) -> list[Box]:
+    """A line about the layer, its series in two columns, its histograms below."""
+    boxes = [Box("layerline", 0, top, width, 1)]
+    wide = width >= WIDE_COLUMNS and body >= 30
+    names = NAMES if wide else (NAMES[0], NAMES[1], NAMES[3], NAMES[-1])
+    rows = len(names) // 2
+    histograms = max(6, (body - 1) * 2 // 5)
+    heights = _split(body - 1 - histograms, (1,) * rows)
+    y, half = top + 1, width // 2
+    for row, height in enumerate(heights):
+        pair = names[2 * row : 2 * row + 2]
+        for x, size, name in ((0, half, pair[0]), (half, width - half, pair[1])):
+            boxes.append(Box(CHART_PREFIX + name, x, y, size, height))
+        y += height
+    third = width // 3
+    for at, what in enumerate(("weight", "gradient", "activation")):
+        size = third if at < 2 else width - 2 * third
+        boxes.append(Box(f"hist:{what}", at * third, y, size, top + body - y))
+    return boxes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tuimon.model.commands import AnyCommand, Inspect, SetClip, SetMaxNorm
 from tuimon.tui.choices import follow, open_look
+from tuimon.tui.layer_screen import with_layer
 from tuimon.tui.scene import Scene
 from tuimon.view.frame import Frame
 
@@ -17,7 +18,7 @@ def take(scene: Scene, frame: Frame, *, is_free: bool) -> None:
     newest = frame.commands[-1] if frame.commands else None
     if frame.clip != scene.frame.clip or (newest is not None and newest.state == "refused"):
         scene.asked_max_norm = None
-    scene.frame = frame
+    scene.frame = with_layer(scene, frame)
     if frame.clip.mode == "on" and frame.clip.max_norm is not None:
         scene.max_norm_known = True
     follow(scene, is_free=is_free)

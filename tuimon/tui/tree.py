@@ -10,6 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 Bools = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.intp]
+
+ORDERS = ("tree", "worst", "first bad", "norm", "name")
 
 OPEN_BY_DEFAULT_ROWS = 40  # the tree opens level by level while it stays shorter than this
 
@@ -49,6 +52,9 @@ class LayerTree:
         self.names: tuple[str, ...] = ()
         self.filter = ""
         self.only_bad = False
+        self.order = ORDERS[0]
+        self._ranking: Indices | None = None
+        self._leaves: list[TreeRow] = []
         self._root = _Node("", "", {})
         self._open: set[str] = set()
         self._bad: Bools = np.zeros(0, np.bool_)
@@ -64,6 +70,9 @@ class LayerTree:
         self.names = fresh
         self._root = _grow(fresh)
         self._bad = np.zeros(len(fresh), np.bool_)
+        self._ranking = None
+        # Made once: the heat map knows a group again by its identity.
+        self._leaves = [TreeRow(name, name, 0, (index,)) for index, name in enumerate(fresh)]
         if first:
             self._open = _first_look(self._root)
         self._changed()
@@ -86,6 +95,29 @@ class LayerTree:
         self.only_bad = wanted
         self._changed()
 
+    def set_order(self, order: str, ranking: Indices | None = None) -> None:
+        """Sort the parameters: `ranking` holds their indices, the first one at the top."""
+        same = order == self.order and (
+            ranking is self._ranking
+            or (
+                ranking is not None
+                and self._ranking is not None
+                and np.array_equal(ranking, self._ranking)
+            )
+        )
+        if not same:
+            self.order, self._ranking = order, ranking
+            self._changed()
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the rows are parameters only, without the modules above them."""
+        return bool(self.filter) or self.only_bad or self.order != ORDERS[0]
+
+    def place_of(self, path: str) -> int | None:
+        """The row of a path; None where it is not shown."""
+        return next((at for at, row in enumerate(self.rows()) if row.path == path), None)
+
     def fold(self, path: str, *, open_it: bool) -> None:
         """Fold or unfold a row."""
         if open_it:
@@ -96,6 +128,8 @@ class LayerTree:
 
     def reveal(self, member: int) -> int:
         """Unfold everything above a parameter and return its row."""
+        if self.is_flat:
+            return self.place_of(self.names[member]) or 0
         node = self._root
         while node.leaf is None:
             node = next(child for child in node.children.values() if member in set(child.members))
@@ -115,7 +149,7 @@ class LayerTree:
     def rows(self) -> list[TreeRow]:
         """The visible rows, top to bottom."""
         if self._rows is None:
-            self._rows = self._flat() if self.filter or self.only_bad else self._unfolded()
+            self._rows = self._flat() if self.is_flat else self._unfolded()
         return self._rows
 
     def _changed(self) -> None:
@@ -123,20 +157,19 @@ class LayerTree:
         self.version += 1
 
     def _flat(self) -> list[TreeRow]:
+        rows = self._leaves
+        if self._ranking is not None and self.order != ORDERS[0]:
+            rows = [rows[index] for index in self._ranking.tolist()]
+        if self.only_bad:
+            rows = [row for row in rows if self._bad[row.members[0]]]
+        if not self.filter:
+            return list(rows)
         try:
             matches = re.compile(self.filter, re.IGNORECASE).search
         except re.error:
             wanted = self.filter.lower()
-            return [
-                TreeRow(name, name, 0, (index,))
-                for index, name in enumerate(self.names)
-                if wanted in name.lower() and (not self.only_bad or self._bad[index])
-            ]
-        return [
-            TreeRow(name, name, 0, (index,))
-            for index, name in enumerate(self.names)
-            if matches(name) and (not self.only_bad or self._bad[index])
-        ]
+            return [row for row in rows if wanted in row.path.lower()]
+        return [row for row in rows if matches(row.path)]
 
     def _unfolded(self) -> list[TreeRow]:
         rows: list[TreeRow] = []

@@ -11,6 +11,7 @@ from tuimon.tui.panels.device import AmpPanel, CompactPanel, MemoryPanel, StepPa
 from tuimon.tui.panels.events import EventsPanel, LedgerPanel
 from tuimon.tui.panels.header import AlertPanel, FooterPanel, HeaderPanel
 from tuimon.tui.panels.incident import IncidentPanel
+from tuimon.tui.panels.layer import HIST_PREFIX, HistogramsPanel, LayerLinePanel
 from tuimon.tui.panels.look import LookPanel
 from tuimon.tui.panels.output import OutputPanel
 from tuimon.tui.panels.ranks import RanksPanel
@@ -63,6 +64,7 @@ _FACTORIES: dict[str, PanelFactory] = {
     "batches": BatchesPanel,
     "batch": BatchPanel,
     "output": OutputPanel,
+    "layerline": LayerLinePanel,
     "tiny": TinyPanel,
 }
 
@@ -71,4 +73,6 @@ def make_panel(name: str) -> Panel:
     """A new panel of that name."""
     if name.startswith(CHART_PREFIX):
         return ChartPanel(name, name.removeprefix(CHART_PREFIX))
+    if name.startswith(HIST_PREFIX):
+        return HistogramsPanel(name)
     return _FACTORIES[name]()

@@ -1,0 +1,62 @@
+"""Keys on the screens of layers, batches and output: what is selected, opened, found and left."""
+
+from __future__ import annotations
+
+from tests.tui.driving import driven
+from tests.tui.full import full_frame
+from tuimon.tui.scene import LAYER, LAYERS
+
+
+async def test_a_layer_is_opened_walked_and_left() -> None:
+    async with driven(full_frame()) as viewer:
+        scene = viewer.app.scene
+        await viewer.press("3", "S")
+        assert "worst first" in viewer.text
+        text = await viewer.press("enter")
+        assert scene.screen == LAYER and "its update ratio" in text and "gradients" in text
+        first = text.splitlines()[2]
+        text = await viewer.press("j")
+        assert text.splitlines()[2] != first, "j does not go to the next layer"
+        await viewer.press("y")
+        assert not scene.charts.of("its gradient norm").log
+        await viewer.press("h")
+        assert scene.charts.cross_step is not None
+        await viewer.press("escape", "escape")
+        assert scene.screen == LAYERS and scene.focus == "layers"
+        text = await viewer.press("2")
+        assert "its update" not in text, "a layer's series stay among those of the run"
+
+        text = await viewer.press("7")
+        assert "7 NaN of 25,088" in text and "2 targets lie outside" in text
+        text = await viewer.press("j")
+        assert "step 320" in text and "finite, shapes and dtypes as before" in text
+        newer = full_frame()
+        assert newer.past is not None
+        text = await viewer.show(newer)
+        assert "step 320" in text, "the selection does not stay on its batch"
+
+        text = await viewer.press("9")
+        assert "follows the end" in text and "61%" in text
+        text = await viewer.press("k", "k")
+        assert "lines below" in text
+        await viewer.press("slash", "n", "a", "n", "enter")
+        assert "loss nan" in viewer.text and "loss 0.0" not in viewer.text
+        text = await viewer.press("escape")
+        assert "loss 0.0" in text
+        text = await viewer.press("n")
+        assert "loss nan" in text
+
+        text = await viewer.press("4")
+        assert "accelerators" in text and "tuimon itself" in text and "one step" in text
+
+
+async def test_screens_without_data_say_what_would_fill_them() -> None:
+    from tests.tui.fake import FakeRun
+
+    frame = FakeRun(steps=3).frame(system=None, output=(), past=None, amp=None, world_size=1)
+    async with driven(frame) as viewer:
+        assert "the scribe reads the host" in await viewer.press("4")
+        assert "GradScaler" in await viewer.press("6")
+        assert "the first batch is looked at" in await viewer.press("7")
+        assert "single process" in await viewer.press("8")
+        assert "tuimon run --attach" in await viewer.press("9")
