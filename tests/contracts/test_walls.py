@@ -23,6 +23,7 @@ NEVER = {
     "diagnose": {"torch", "psutil", "pynvml", *SCREEN, *COMMAND_LINE},
     "scribe": {"torch", *SCREEN, *COMMAND_LINE},
     "view": {"torch", *SCREEN, *COMMAND_LINE},
+    "inspect": {"torch", "psutil", "pynvml", *SCREEN, *COMMAND_LINE},
     "tui": {"torch"},
     "cli": {"torch"},
 }
@@ -33,6 +34,7 @@ ALLOWED = {
     "model": {"errors"},
     "feed": {"model", "errors"},
     "hw": {"model", "errors"},
+    "inspect": {"feed", "model", "errors"},
     "diagnose": {"model", "errors"},
     "train": {"config", "feed", "model", "diagnose", "errors"},
     "scribe": {"config", "feed", "hw", "model", "diagnose", "errors"},
@@ -44,6 +46,7 @@ ALLOWED = {
         "errors",
         "feed",
         "hw",
+        "inspect",
         "model",
         "scribe",
         "train",

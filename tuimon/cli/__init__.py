@@ -172,6 +172,11 @@ def _view_options(command: _Command) -> _Command:
             help="Characters to draw with.",
         ),
         click.option(
+            "--theme",
+            type=click.Choice(["dark", "light", "high-contrast", "colour-blind"]),
+            help="Colours; the last choice of the key t otherwise.",
+        ),
+        click.option(
             "--hz", type=click.FloatRange(0.5, 60), default=10.0, help="Pictures a second at most."
         ),
         click.option("--readonly", is_flag=True, help="Without any key that changes the training."),
@@ -193,6 +198,7 @@ def attach(
     readonly: bool,
     hz: float,
     glyphs: str,
+    theme: str | None,
     price_per_hour: float | None,
 ) -> int:
     """Watch RUN live: an id, the beginning of one, a name or a pid.
@@ -208,7 +214,7 @@ def attach(
     if once:
         return viewing.print_once(run, via=via, glyphs=glyphs)
     return viewing.attach(
-        run, via=via, readonly=readonly, hz=hz, glyphs=glyphs, price=price_per_hour
+        run, via=via, readonly=readonly, hz=hz, glyphs=glyphs, price=price_per_hour, theme=theme
     )
 
 
@@ -269,6 +275,51 @@ def explain(*, slug: str | None) -> int:
     from tuimon.cli import explaining
 
     return explaining.explain(slug)
+
+
+@cli.command(name="scan")
+@click.argument("paths", metavar="PATH…", nargs=-1, required=True)
+@click.option("--all", "with_all", is_flag=True, help="Every tensor, not unhealthy ones alone.")
+@click.option(
+    "--serve",
+    metavar="DTYPE",
+    type=click.Choice(["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"]),
+    help="Weights must also fit this dtype: float16, bfloat16, float8_e4m3fn or float8_e5m2.",
+)
+@click.option("--diff", is_flag=True, help="What changed from the first PATH to the second.")
+@click.option("--first-bad", is_flag=True, help="The first bad one of ordered checkpoints.")
+@click.option(
+    "--trusted", is_flag=True, help="The files are yours: read them by torch below 2.10, too."
+)
+@click.option("--json", "as_json", is_flag=True, help="An object for scripts.")
+def scan_weights(
+    *,
+    paths: tuple[str, ...],
+    with_all: bool,
+    serve: str | None,
+    diff: bool,
+    first_bad: bool,
+    trusted: bool,
+    as_json: bool,
+) -> int:
+    """Say whether the weights in PATH are healthy: files, or folders of them.
+
+    Reads safetensors, what torch.save wrote, and folders of Hugging Face, also by their index of
+    shards; nothing in them is executed. Exits with 6 where a tensor holds NaN or Inf, 2 where a
+    file cannot be read.
+    """
+    if diff and first_bad:
+        raise click.UsageError("--diff and --first-bad exclude each other")
+    if diff and len(paths) != 2:
+        raise click.UsageError("--diff takes two paths")
+    from tuimon.cli import scanning
+
+    if diff:
+        return scanning.print_difference(
+            *paths, as_json=as_json, with_all=with_all, trusted=trusted
+        )
+    look = scanning.find_first_bad if first_bad else scanning.scan_paths
+    return look(paths, as_json=as_json, with_all=with_all, serve=serve, trusted=trusted)
 
 
 cli.add_command(ctl)
