@@ -210,7 +210,7 @@ async def test_glyphs_cycle_to_ascii_without_a_byte_above_127() -> None:
 
 async def test_themes_cycle() -> None:
     async with driven() as viewer:
-        for theme in ("light", "high-contrast", "dark"):
+        for theme in ("light", "high-contrast", "colour-blind", "dark"):
             await viewer.press("t")
             assert viewer.app.scene.look.theme == theme
 

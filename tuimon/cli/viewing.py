@@ -24,6 +24,7 @@ def attach(
     hz: float,
     glyphs: str,
     price: float | None = None,
+    theme: str | None = None,
 ) -> int:
     """Open the viewer; returns when the user leaves it.
 
@@ -40,10 +41,16 @@ def attach(
 
         price = price if price is not None else price_per_hour()
         return start.attach_far(
-            via, token, readonly=readonly, hz=hz, glyphs=glyphs, price_per_hour=price
+            via,
+            token,
+            readonly=readonly,
+            hz=hz,
+            glyphs=glyphs,
+            price_per_hour=price,
+            theme=theme,
         )
     info = registry.find_run(token) if token is not None else _picked()
-    return view(info, readonly=readonly, hz=hz, glyphs=glyphs, price=price)
+    return view(info, readonly=readonly, hz=hz, glyphs=glyphs, price=price, theme=theme)
 
 
 def view(
@@ -53,12 +60,15 @@ def view(
     hz: float = DEFAULT_HZ,
     glyphs: str = "auto",
     price: float | None = None,
+    theme: str | None = None,
 ) -> int:
     """The live view of a run, or of the newest one once there is one; the exit status."""
     from tuimon.tui import start
 
     price = price if price is not None else price_per_hour()
-    return start.attach(info, readonly=readonly, hz=hz, glyphs=glyphs, price_per_hour=price)
+    return start.attach(
+        info, readonly=readonly, hz=hz, glyphs=glyphs, price_per_hour=price, theme=theme
+    )
 
 
 def print_once(token: str | None, *, via: str | None = None, glyphs: str) -> int:

@@ -166,7 +166,7 @@ ACTIONS = (
     Action("back", ("esc",), "back: zoom, filter, crosshair, incident", VIEWS),
     Action("freeze", ("f",), "freeze the picture", VIEWS),
     Action("glyphs", ("a",), "glyphs: braille, block, ascii", VIEWS),
-    Action("theme", ("t",), "theme: dark, light, high contrast", VIEWS),
+    Action("theme", ("t",), "theme: dark, light, high contrast, colour-blind", VIEWS),
     Action("left", ("h", "←"), "crosshair left; in layers: fold", TIME, "cross", (ON_CHART,)),
     Action("right", ("l", "→"), "crosshair right; in layers: unfold", TIME, "unfold", (ON_LAYERS,)),
     Action("closer", ("+",), "zoom in", TIME, "in", (ON_CHART, ON_LAYERS)),

@@ -14,6 +14,7 @@ from textual.app import App
 from textual.geometry import Size
 from textual.screen import Screen
 
+from tuimon.errors import TuimonError
 from tuimon.model.commands import AnyCommand
 from tuimon.tui.actions import LISTS, bindings, hints, kind_of
 from tuimon.tui.bridge import Bridge, Clock, RunSession
@@ -46,6 +47,7 @@ class ViewerOptions:
     hz: float = 10.0
     price_per_hour: float | None = None
     folder: Path = Path()  # where an incident is written to
+    remember: Callable[[str], None] = lambda theme: None  # may raise OSError or TuimonError
     dump_folder: Callable[[Frame], str] = lambda frame: f"/tmp/tuimon-dump-{frame.pid}"
 
 
@@ -187,6 +189,7 @@ class TuimonApp(App[None]):
                 self.bridge.say(words)
             if name == "theme":
                 self._paint_background()
+                self._remember()
             elif name == "freeze":
                 self._take(self.bridge.frame)
         elif name == "quit":
@@ -235,6 +238,15 @@ class TuimonApp(App[None]):
             names = ("up", "down") if kind in LISTS else ("closer", "wider")
             CHOICES[names[message.turn > 0]](self.scene, self.boxes)
         self.draw()
+
+    def _remember(self) -> None:
+        theme = self.scene.look.theme
+        try:
+            self.options.remember(theme)
+        except (OSError, TuimonError) as error:
+            self.bridge.say(f"theme {theme}, until the viewer ends: {error}")
+        else:
+            self.bridge.say(f"theme {theme}", "dim")
 
     def _open_filter(self) -> None:
         content, change = filter_line(self.scene)

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from tuimon.config import chosen_theme, remember_theme
 from tuimon.errors import EXIT_DEFECT, EXIT_OK, UsageError
 from tuimon.tui.glyphs import SETS, set_for
 from tuimon.tui.once import render_once, verdict_of
@@ -32,6 +33,7 @@ def attach(
     hz: float = 10.0,
     glyphs: str | None = AUTO,
     price_per_hour: float | None = None,
+    theme: str | None = None,
 ) -> int:
     """Watch a run on this terminal until the person leaves.
 
@@ -41,6 +43,7 @@ def attach(
         hz: frames a second, 0.5 to 60.
         glyphs: "braille", "block", "ascii", or "auto" by locale and TERM.
         price_per_hour: of the training, to say what a wait costs.
+        theme: of `theme.PALETTES`; None is the one that was chosen last.
 
     Returns:
         The exit code.
@@ -59,6 +62,7 @@ def attach(
         glyphs=glyphs,
         dump_folder=dump_folder_of(getattr(run, "cwd", "")),
         price_per_hour=price_per_hour,
+        theme=theme,
     )
 
 
@@ -70,6 +74,7 @@ def attach_far(
     hz: float = 10.0,
     glyphs: str | None = AUTO,
     price_per_hour: float | None = None,
+    theme: str | None = None,
 ) -> int:
     """Watch a run on another host, which the command `via` leads to; the exit code.
 
@@ -91,6 +96,7 @@ def attach_far(
         glyphs=glyphs,
         dump_folder=place,
         price_per_hour=price_per_hour,
+        theme=theme,
     )
 
 
@@ -116,9 +122,11 @@ def watch(
     glyphs: str | None = AUTO,
     dump_folder: Callable[[Frame], str] | None = None,
     price_per_hour: float | None = None,
+    theme: str | None = None,
 ) -> int:
     """The live view of a session; closes it. Returns the exit code."""
     look = _look(os.environ, glyphs)
+    look.theme = theme or chosen_theme() or look.theme
     # A shell that exports them tells the size it once had; the terminal knows the present one.
     for stale in ("COLUMNS", "LINES"):
         os.environ.pop(stale, None)
@@ -129,6 +137,7 @@ def watch(
         hz=min(60.0, max(0.5, hz)),
         price_per_hour=price_per_hour,
         dump_folder=dump_folder or dump_folder_of(""),
+        remember=remember_theme,
     )
     app = TuimonApp(session, look, clock=time.monotonic, options=options)
     try:

@@ -1,4 +1,4 @@
-"""Colours and styles: three palettes, sixteen colours, none; a colour belongs to a metric's name.
+"""Colours and styles: four palettes, sixteen colours, none; a colour belongs to a metric's name.
 
 Every colour of the palettes is an exact xterm-256 entry, so that the picture is the same with and
 without true colour.
@@ -43,7 +43,20 @@ _CONTRAST = _DARK | {
     "key": "#00ffff", "ok": "#00ff87", "warn": "#ffff00", "bad": "#ff5f5f",
     "nan": "#ff0000", "inf": "#af00ff", "level4": "#000000", "zero": "#ffffff",
 }  # fmt: skip
-PALETTES = {"dark": _DARK, "light": _LIGHT, "high-contrast": _CONTRAST}
+# Told apart by brightness and by blue against orange, which every kind of colour blindness keeps;
+# after Okabe and Ito, Color Universal Design, in the nearest colours of a terminal.
+_COLOUR_BLIND = _DARK | {
+    "focus": "#5fafff", "key": "#87afff", "ok": "#5fafff", "warn": "#ffff87", "bad": "#ffaf00",
+    "nan": "#d75f00", "inf": "#875faf", "on_badge": "#ffffff",
+    "level1": "#afd7ff", "level2": "#5f87ff", "level3": "#005f87", "level4": "#262626",
+    "level5": "#5f5f00", "level6": "#afaf00", "level7": "#ffff00", "level8": "#ffffd7",
+}  # fmt: skip
+PALETTES = {
+    "dark": _DARK,
+    "light": _LIGHT,
+    "high-contrast": _CONTRAST,
+    "colour-blind": _COLOUR_BLIND,
+}
 ORDER = tuple(PALETTES)
 
 # With sixteen colours hue alone says nothing: heat-map cells carry their glyph ramp as well.
@@ -71,6 +84,15 @@ _SERIES_SIXTEEN = (
     ("blue", "bright_cyan"), ("yellow", "bright_yellow"), ("green", "bright_green"),
     ("magenta", "bright_magenta"), ("cyan", "bright_cyan"), ("red", "bright_red"),
 )  # fmt: skip
+# Blue, orange, yellow, violet, grey, white: no red beside a green.
+_SERIES_COLOUR_BLIND = (
+    ("#5f87af", "#87d7ff"), ("#af5f00", "#ffaf5f"), ("#878700", "#ffff87"),
+    ("#875faf", "#d7afff"), ("#767676", "#d0d0d0"), ("#005f87", "#5fafff"),
+)  # fmt: skip
+_SERIES = {
+    "light": _SERIES_LIGHT,
+    "colour-blind": _SERIES_COLOUR_BLIND,
+}
 _FIXED = {
     "loss": 0, "grad_norm": 1, "lr": 2, "loss_scale": 3, "step_s": 4, "grad_norm_clipped": 5,
 }  # fmt: skip
@@ -124,7 +146,7 @@ class Look:
 
     def series(self, name: str) -> tuple[str, str]:
         """(envelope, mean) colours of a metric: the same in every picture and run."""
-        pairs = _SERIES_LIGHT if self.theme == "light" else _SERIES_DARK
+        pairs = _SERIES.get(self.theme, _SERIES_DARK)
         if self.colours == SIXTEEN:
             pairs = _SERIES_SIXTEEN
         last = name.rsplit("/", 1)[-1]
