@@ -15,8 +15,9 @@ from pathlib import Path
 
 from tuimon.errors import NoSuchRun, Refused
 from tuimon.feed import paths, registry
-from tuimon.feed.recording import RUN_FILE, SUFFIX, run_of
+from tuimon.feed.recording import run_of
 from tuimon.feed.registry import RunInfo
+from tuimon.feed.segments import RUN_FILE, SUFFIX
 
 MAX_AGE_S = 30 * 86400.0
 KEEP_RUNS = 20

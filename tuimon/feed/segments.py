@@ -28,6 +28,7 @@ from tuimon.feed.history import History
 from tuimon.feed.registry import RunInfo
 
 SUFFIX = ".tuimon"
+RUN_FILE = "run.json"
 RECORDING_VERSION = 1
 
 

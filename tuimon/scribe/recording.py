@@ -16,11 +16,12 @@ from tuimon.feed import recordings
 from tuimon.feed.codec import encode
 from tuimon.feed.frames import SCRIBE
 from tuimon.feed.output import OutputTail
-from tuimon.feed.recording import KEEP_FREE_BYTES, MAX_BYTES, Recorder
+from tuimon.feed.recorder import KEEP_FREE_BYTES, MAX_BYTES, Recorder
 from tuimon.feed.registry import RunInfo
 from tuimon.scribe.follower import Follower
 
 MIN_BYTES = 1 << 20
+THIN_S = 0.02  # a turn: thinning a segment takes seconds, and the rings do not wait
 
 
 class FlightRecorder:
@@ -63,13 +64,16 @@ class FlightRecorder:
                 continue
             recorder.flush()
             if recorder.is_full:
-                seen = each.chronicle.snapshot(
-                    up_to_sequence=each.intake.last_sequence,
-                    scribe_sequence=scribe_sequence,
-                    written_at_s=time.time(),
-                    lost=each.intake.lost,
-                )
+                seen = None
+                if recorder.wants_checkpoint:
+                    seen = each.chronicle.snapshot(
+                        up_to_sequence=each.intake.last_sequence,
+                        scribe_sequence=scribe_sequence,
+                        written_at_s=time.time(),
+                        lost=each.intake.lost,
+                    )
                 recorder.begin(seen, each.chronicle.last_step)
+            recorder.thin(THIN_S)
 
     def close(self, info: RunInfo) -> None:
         """Write the rest, and what is known of the run at its end. Safe to call twice."""
