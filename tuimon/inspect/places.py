@@ -26,6 +26,7 @@ MAX_DEPTH = 6  # of folders below the one that was named
 SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 _INDEX = ".index.json"
 _HEAD_BYTES = 64
+_PICKLES = {bytes((0x80, protocol)) for protocol in range(2, 6)}
 
 _OTHER_FORMATS = {
     b"GGUF": "is a GGUF file, which scan does not read",
@@ -112,7 +113,7 @@ def numbered(path: Path) -> tuple[object, ...]:
 
 def _is_torch(head: bytes) -> bool:
     """A zip archive, or a pickle of protocol 2 and above."""
-    return head.startswith(b"PK\x03\x04") or (head[0] == 0x80 and 2 <= head[1:2][0] <= 5)
+    return head.startswith(b"PK\x03\x04") or head[:2] in _PICKLES
 
 
 def _absence(path: Path) -> str:

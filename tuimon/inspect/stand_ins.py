@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
 from typing import Any
 
 
@@ -34,11 +35,11 @@ _DATA = {
     "decimal": {"Decimal"},
     "enum": {"Enum", "IntEnum", "StrEnum"},
     "fractions": {"Fraction"},
+    "pathlib._local": {"Path", "PosixPath", "PurePath", "PurePosixPath"},
     "pathlib": {"Path", "PosixPath", "PurePath", "PurePosixPath", "WindowsPath", "PureWindowsPath"},
     "types": {"SimpleNamespace"},
     "uuid": {"UUID"},
 }
-_OLD_NAMES = {"__builtin__": "builtins", "copy_reg": "copyreg", "pathlib._local": "pathlib"}
 _TORCH = (
     "torch.nn.", "torch.optim.", "torch.amp.", "torch.cuda.amp.", "torch.ao.", "torch.utils.data.",
     "torch.torch_version.",
@@ -56,7 +57,8 @@ def may_stand_for(name: str) -> bool:
     an attack asks for, so that the file is refused rather than called healthy.
     """
     module, _, last = name.rpartition(".")
-    module = _OLD_NAMES.get(module, module)
+    # Pickles of protocol 2 have the names of Python 2: `commands` is `subprocess`.
+    module, last = NAME_MAPPING.get((module, last), (IMPORT_MAPPING.get(module, module), last))
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names and top != "__main__":
         return last in _DATA.get(module, ())

@@ -176,7 +176,8 @@ def _bytes_of(tensor: Any) -> tuple[Raw, int]:
         raise Refusal("has tensors larger than what is stored of them")
     flat = tensor.resolve_conj().resolve_neg().contiguous().reshape(-1)
     if flat.numel() == 1:
-        flat = flat.clone(memory_format=torch.contiguous_format)  # its stride can be anything, and a view wants 1
+        # Its stride can be anything, and a view as bytes wants 1.
+        flat = flat.clone(memory_format=torch.contiguous_format)
     return flat.view(torch.uint8).numpy(), times
 
 
