@@ -15,12 +15,12 @@ from tuimon.feed import jobs, registry
 from tuimon.feed.registry import ExitInfo, RunInfo
 from tuimon.model.ranks import MAX_ROWS, STARTING, RankRow, RankRows
 from tuimon.model.records import RUNNING, STATE_NAMES, AnyRecord, Step, loss_of
-from tuimon.model.text import plain
+from tuimon.scribe.ends import End, words
+from tuimon.scribe.ends import together as ends_together
 from tuimon.scribe.follower import Follower
 from tuimon.scribe.trainer import wait
 
 JOIN_LIMIT_S = 2.0  # for ranks that a launcher has announced, after those that came have left
-_BAD_ENDS = ("exception", "killed")
 # How a rank fails because another one did: it says nothing about itself.
 _LEFT_ALONE = re.compile(
     r"connection (was )?(closed|reset|refused)|broken pipe|closed by (peer|remote)|DistBackendError"
@@ -148,7 +148,7 @@ class Crew:
 
     def culprit(self) -> Follower | None:
         """The rank whose bad end came first and is no consequence of another one's."""
-        bad = [each for each in self.ranks if each.is_over and _is_bad(each.exit)]
+        bad = [each for each in self.ranks if each.is_over and end_of(each).is_bad]
         own = [each for each in bad if not _LEFT_ALONE.search(each.exit.detail)]
         return min(own or bad, key=lambda each: each.ended_s or 0.0, default=None)
 
@@ -157,26 +157,14 @@ class Crew:
         if len(self.everybody) == 1:
             return self.lead.exit
         culprit = self.culprit()
-        named = [] if culprit is None else [self.words_of(culprit)]
-        named += [
-            self.words_of(each)
-            for each in self.ranks
-            if each is not culprit and _is_bad(each.exit) and each.exit.kind == "killed"
-        ]
-        if self.launcher is not None:
-            how = self.launcher.exit
-            if how.kind == "ok" and culprit is None:
-                return how
-            detail = "; ".join([*named, *([how.detail] if how.detail else [])])
-            return ExitInfo(how.kind, how.code, plain(detail))
-        if culprit is not None:
-            return ExitInfo(culprit.exit.kind, culprit.exit.code, plain("; ".join(named)))
-        ends = [each.exit for each in self.ranks]
-        return next((each for each in ends if each.kind == "stopped"), ends[0])
+        ends = {each.me.pid: end_of(each) for each in self.ranks}
+        launcher = None if self.launcher is None else end_of(self.launcher)
+        first = None if culprit is None else ends[culprit.me.pid]
+        return ends_together([*ends.values()], first, launcher)
 
     def words_of(self, follower: Follower) -> str:
         """How a rank ended, with its name."""
-        return f"rank {follower.me.rank} (pid {follower.me.pid}) {_how(follower.exit)}"
+        return end_of(follower).in_words
 
     def _row(self, follower: Follower) -> RankRow:
         me, step, device = follower.me, follower.last_step, follower.device
@@ -200,7 +188,7 @@ class Crew:
             straggles=slow is not None and slow.rank == me.rank,
             bad=bad,
             bad_step=bad_step,
-            exit=_how(follower.exit) if follower.is_over else "",
+            exit=words(follower.exit) if follower.is_over else "",
         )
 
     def _state(self, follower: Follower) -> str:
@@ -223,21 +211,9 @@ class Crew:
         return lead is not None and lead is not self.ranks[0]
 
 
-def _is_bad(how: ExitInfo) -> bool:
-    return how.kind in _BAD_ENDS or how.code not in (None, 0)
-
-
-def _how(how: ExitInfo) -> str:
-    code = "" if how.code is None else f" with status {how.code}"
-    match how.kind:
-        case "killed":
-            return how.detail
-        case "ok":
-            return f"ended normally{code}"
-        case "stopped":
-            return f"was stopped: {how.detail}" if how.detail else "was stopped"
-        case _:
-            return f"ended by an exception{code}: {how.detail}"
+def end_of(follower: Follower) -> End:
+    """How the process of a follower ended."""
+    return End(follower.me.rank, follower.me.pid, follower.exit)
 
 
 def _differ(some: list[list[Finding]], others: list[list[Finding]]) -> bool:

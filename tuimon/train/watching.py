@@ -17,8 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tuimon.errors import EXIT_FINDINGS, CannotStart
-from tuimon.feed import private
+from tuimon.errors import EXIT_FINDINGS, CannotStart, TuimonError
+from tuimon.feed import private, registry
 from tuimon.model.text import plain
 from tuimon.model.verdict import verdict_lines
 from tuimon.train import script, tracebacks
@@ -230,6 +230,8 @@ class Watching:
             )
             return f"the run ended {step_reached} by {self._detail}; {where}"
         if self._kind == "ok" and session.step is None and self._heirs.count:
+            if _has_ranks(session):
+                return None
             return "no torch optimizer made a step in this process; `tuimon ls` has its children"
         if self._kind == "ok" and session.step is None:
             return "no torch optimizer made a step in this process; there was nothing to watch"
@@ -246,6 +248,13 @@ class Watching:
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             say(f"{text}; the training goes on without that part of the watch")
+
+
+def _has_ranks(session: Session) -> bool:
+    """Whether spawned children are the ranks of this run."""
+    with contextlib.suppress(TuimonError):
+        return session.info is not None and registry.load(session.info.path).launcher is not None
+    return False
 
 
 def how_it_ended(error: BaseException) -> tuple[str, int, str]:
