@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from tuimon.model.samples import StartingWeights
 from tuimon.train.spectrum import evenly
-from tuimon.train.stats import Plan, host_number, measurable
+from tuimon.train.stats import host_number, measurable
 
 MAX_WEIGHTS = 256  # parameters that are looked at, those with two axes and more first
 MAX_ELEMENTS = 1 << 14  # of each: its spread is right within a hundredth
@@ -24,16 +24,17 @@ _FAINT = 1.2e-38
 _NUMBERS = ("momentum", "eps", "alpha", "weight_decay", "dampening", "initial_lr", "max_lr")
 
 
-def starting_weights(plan: Plan, roots: Iterable[tuple[str, nn.Module]]) -> StartingWeights | None:
-    """The parameters of an optimizer as they are now; None where there is nothing to read.
+def starting_weights(
+    pairs: Iterable[tuple[str, torch.Tensor]], roots: Iterable[tuple[str, nn.Module]]
+) -> StartingWeights | None:
+    """Parameters as they are now; None where there is nothing to read.
 
     Args:
-        plan: the parameters.
+        pairs: (name, parameter).
         roots: (prefix of its names, root module).
     """
     fans = _fans(roots)
     rows: list[tuple[str, int, float, float, float, float]] = []
-    pairs = list(zip(plan.names, plan.params, strict=True))
     for name, param in sorted(pairs, key=lambda pair: pair[1].dim() < 2)[:MAX_WEIGHTS]:
         values = measurable(param) if param.device.type == "cpu" else None
         part = None if values is None else evenly(values, MAX_ELEMENTS)

@@ -69,6 +69,7 @@ class Extras:
         self._sampled_any = False
         self._left_out: Counter[str] = Counter()
         self._said: set[str] = set()
+        self.starting: StartingWeights | None = None
         self._begun: set[int] = set()  # optimizers whose running update was looked at before it
         guard = observer.boundary.guard
         self._guard = functools.partial(guard, TAP)
@@ -103,6 +104,7 @@ class Extras:
         self._said.clear()
         self.seen.clear()
         self.on_samples = None
+        self.starting = None
 
     def stop(self) -> None:
         """Drop a sample that is being taken; no hook of it stays."""
@@ -142,8 +144,10 @@ class Extras:
             return
         began_s = self._clock()
         with torch.no_grad():
-            found = starting_weights(track.plan, self._observer.roster.roots())
+            pairs = zip(track.plan.names, track.plan.params, strict=True)
+            found = starting_weights(pairs, self._observer.roster.roots())
         if found is not None:
+            self.starting = found
             self._publish(found)
         self._observer.times.cost_s += self._clock() - began_s
 

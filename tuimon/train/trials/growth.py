@@ -27,8 +27,11 @@ class Growth:
         self._norms: deque[float] = deque(maxlen=WINDOW)
 
     def rises(self, loss: float | None, norm: float | None) -> bool:
-        """Take in an update that is about to happen; whether it shows growth."""
-        if loss is None or norm is None or not (0 < loss < math.inf and 0 < norm < math.inf):
+        """Take in an update that is about to happen; whether it shows growth.
+
+        A norm may be infinite where all gradients are finite: their squares need not be.
+        """
+        if loss is None or norm is None or not (0 < loss < math.inf and norm > 0):
             return False
         losses, norms = self._losses, self._norms
         grew = (

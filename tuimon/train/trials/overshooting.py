@@ -129,18 +129,7 @@ def _loss_after(step: Step, alter: Alteration | None, clock: Clock) -> float | N
     """The loss of the same batch after an update; infinite where it is not finite."""
     if clock.spent():
         return None
-    kept: list[Any] = []
-
-    def keep(clone: Any) -> None:
-        kept.append(clone)
-        if alter is not None:
-            alter(clone)
-
-    limits = Limits(deadline_s=clock.left_s)
-    trace_optimizer(step.optimizer, names={}, alter=keep, limits=limits)
-    if not kept:
-        return None
-    values = dict(_values(step, kept[0]))
+    values = _update(step.optimizer, step.roots, alter, clock)
     if not values:
         return None
     outcome: Outcome = clock.timed(lambda: step.play(Moved(values)))
@@ -149,17 +138,56 @@ def _loss_after(step: Step, alter: Alteration | None, clock: Clock) -> float | N
     return outcome.loss if math.isfinite(outcome.loss) else math.inf
 
 
-def _values(step: Step, clone: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """What an update on copies has made of the parameters, by name."""
-    names = dict(_named(step))
-    for group, moved in zip(step.optimizer.param_groups, clone.param_groups, strict=True):
+def updated(
+    optimizer: torch.optim.Optimizer,
+    roots: Roots,
+    values: Mapping[str, torch.Tensor],
+    gradients: Mapping[str, torch.Tensor],
+    clock: Clock,
+) -> dict[str, torch.Tensor]:
+    """What an optimizer without state makes of parameters and gradients, by name."""
+    names = dict(_named(roots))
+
+    def begin(clone: Any) -> None:
+        clone.state.clear()
+        for live, group in zip(optimizer.param_groups, clone.param_groups, strict=True):
+            for param, twin in zip(live["params"], group["params"], strict=True):
+                name = names.get(id(param), "")
+                if name in values:
+                    twin.data.copy_(values[name])
+                    grad = gradients.get(name)
+                    twin.grad = None if grad is None else grad.clone()
+
+    return _update(optimizer, roots, begin, clock)
+
+
+def _update(
+    optimizer: torch.optim.Optimizer, roots: Roots, alter: Alteration | None, clock: Clock
+) -> dict[str, torch.Tensor]:
+    """What an update on copies makes of the parameters, by name; empty where it cannot be made."""
+    kept: list[Any] = []
+
+    def keep(clone: Any) -> None:
+        kept.append(clone)
+        if alter is not None:
+            alter(clone)
+
+    trace_optimizer(optimizer, names={}, alter=keep, limits=Limits(deadline_s=clock.left_s))
+    return dict(_values(optimizer, roots, kept[0])) if kept else {}
+
+
+def _values(
+    optimizer: torch.optim.Optimizer, roots: Roots, clone: Any
+) -> Iterator[tuple[str, torch.Tensor]]:
+    names = dict(_named(roots))
+    for group, moved in zip(optimizer.param_groups, clone.param_groups, strict=True):
         for param, value in zip(group["params"], moved["params"], strict=True):
             if id(param) in names:
                 yield names[id(param)], value.detach()
 
 
-def _named(step: Step) -> Iterator[tuple[int, str]]:
-    inner = [(prefix, unwrap(root)) for prefix, root in step.roots]
+def _named(roots: Roots) -> Iterator[tuple[int, str]]:
+    inner = [(prefix, unwrap(root)) for prefix, root in roots]
     for name, param in Names(inner).parameters.items():
         yield id(param), name
 
@@ -190,7 +218,7 @@ def _clipped(bound: float) -> Alteration:
 
 def _replaced(step: Step, gradients: Mapping[str, torch.Tensor]) -> Alteration:
     """Other gradients, and the momentum that would have built up from them."""
-    named = dict(_named(step))
+    named = dict(_named(step.roots))
 
     def replace(clone: Any) -> None:
         for live, group in zip(step.optimizer.param_groups, clone.param_groups, strict=True):

@@ -17,6 +17,7 @@ from tuimon.train.policy import FULL, Policy
 from tuimon.train.trials.growth import Growth
 
 if TYPE_CHECKING:
+    from tuimon.model.samples import StartingWeights
     from tuimon.train.observer import Observer
     from tuimon.train.track import Track
     from tuimon.train.trials.trying import Incident, Trials
@@ -121,8 +122,20 @@ class Testing:
             clips=() if track is None else list(track.update.calls),
             stray_scale=None if track is None or scale is not None else amp.stray(track),
             usual=usual,
+            starting=self._observer.extras.starting or self._starting(),
             carried=marks is not None and any(marks.grew),
         )
+
+    def _starting(self) -> StartingWeights | None:
+        """The weights as they are before the first update."""
+        from tuimon.train.autopsy.names import Names
+        from tuimon.train.beginning import starting_weights
+        from tuimon.train.layers import unwrap
+
+        if self._observer.roster.next_step() > 0:
+            return None
+        roots = [(prefix, unwrap(root)) for prefix, root in self._roots()]
+        return starting_weights(Names(roots).parameters.items(), roots)
 
     def _apart(self, test: Callable[[Trials], None]) -> None:
         """No tap of ours takes part, the time is no part of the step, and failures are told."""

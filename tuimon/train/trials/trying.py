@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.diagnose.findings import Finding, Where
-from tuimon.model.autopsy import OPTIMIZER, Autopsy
+from tuimon.model.autopsy import OPERATION, OPTIMIZER, Autopsy
 from tuimon.model.text import plain
 from tuimon.model.trials import CONFIRMED, NO_DIFFERENCE, REFUTED, TrialRecord
 from tuimon.model.units import number
@@ -37,8 +37,10 @@ from tuimon.train.trials.planning import BY_SAMPLES, OF_SAMPLES, candidates, cha
 from tuimon.train.trials.replaying import ClosureStage, ModelStage, Outcome, Roots, Stage
 
 if TYPE_CHECKING:
+    from tuimon.model.samples import StartingWeights
     from tuimon.train.account import ClipCall
     from tuimon.train.track import Track
+    from tuimon.train.trials.restarting import Beginning
 
 MAX_TRIALS = 12  # published in a run
 FRAMES_SHARE = 0.4  # of the time, for finding out whether the loss code can be followed
@@ -56,6 +58,7 @@ class Incident(NamedTuple):
         stray_scale: of a GradScaler that this update goes past; None without one.
         carried: gradients that an earlier update has used are in those of this one.
         usual: norm of the gradient before it grew; None where it did not.
+        starting: what the weights were like before the first update, where that is known.
         track: whose update, for an incident in the optimizer.
         clips: what was clipped of the gradients.
     """
@@ -70,6 +73,7 @@ class Incident(NamedTuple):
     stray_scale: float | None = None
     carried: bool = False
     usual: float | None = None
+    starting: StartingWeights | None = None
 
 
 class Trials:
@@ -98,7 +102,7 @@ class Trials:
             limit_s: how long all of it may take.
         """
         found = candidates(autopsy)
-        if not found or not self.may_run:
+        if not self.may_run or autopsy.bad_at_scale_1 is False:
             return
         clock = Clock(limit_s)
         if autopsy.first is not None and autopsy.first.phase == OPTIMIZER:
@@ -107,12 +111,18 @@ class Trials:
             for finding in found:
                 self._tell(finding, try_update(finding, autopsy, incident, clock), clock)
             return
+        at_once = autopsy.step == 0 and autopsy.verdict == OPERATION and incident.starting
         bench = Bench(autopsy, incident, roots, clock)
-        if not bench.find():
+        if not (found or at_once) or not bench.find():
             return
         for finding in found:
             if self.may_run:
                 self._tell(finding, bench.test(finding), clock)
+        if at_once and (beginning := bench.beginning()) is not None:
+            from tuimon.train.trials.restarting import overflow_trials
+
+            for cause, trial in overflow_trials(beginning, clock):
+                self._tell(_finding(cause, 0, autopsy.rank), iter([trial]), clock)
         if incident.track is not None and is_spreading(incident.clips):
             params = incident.track.plan.params
             trial = Trial(UNCLIPPED, judge_spread(params, bench.bad_gradients))
@@ -132,6 +142,7 @@ class Trials:
     def test_update(self, incident: Incident, roots: Roots, rank: int, limit_s: float) -> None:
         """Test what the coming update of a training does whose loss grows."""
         from tuimon.train.trials.overshooting import Step, step_trials
+        from tuimon.train.trials.restarting import restart_trials
 
         track = incident.track
         optimizer = None if track is None else track.optimizer
@@ -141,14 +152,21 @@ class Trials:
         for stage in stages(incident, roots, clock):
             change = Collected(incident.scale) if incident.carried else Change()
             before = clock.timed(functools.partial(stage.play, change))
-            if before.is_sound and is_like(before, incident.loss):
-                own = change.gradients if isinstance(change, Collected) else None
-                step = Step(
-                    optimizer, roots, stage.play, incident.loss, before.summed, own, incident.usual
-                )
+            if not before.is_sound or not is_like(before, incident.loss):
+                continue
+            own = change.gradients if isinstance(change, Collected) else None
+            loss, summed, usual = incident.loss, before.summed, incident.usual
+            step = Step(optimizer, roots, stage.play, loss, summed, own, usual)
+            begun = _beginning(incident, stage, roots)
+            made = restart_trials(begun, clock) if begun is not None else iter(())
+            confirmed = False
+            for cause, trial in made:
+                confirmed = confirmed or trial.judgement.result == CONFIRMED
+                self._tell(_finding(cause, track.step, rank), iter([trial]), clock)
+            if not confirmed:
                 for cause, trial in step_trials(step, clock):
                     self._tell(_finding(cause, track.step, rank), iter([trial]), clock)
-                return
+            return
 
     def _tell(self, finding: Finding, trials: Iterator[Trial], clock: Clock) -> None:
         for trial in trials:
@@ -214,6 +232,11 @@ class Bench:
                 self.bad_gradients = sum(each.startswith("gradient of") for each in outcome.bad)
                 return True
         return False
+
+    def beginning(self) -> Beginning | None:
+        """What it takes to begin the training anew, once a way to replay was found."""
+        stage = self._stage
+        return None if stage is None else _beginning(self._incident, stage, self._roots)
 
     def _stages(self) -> Iterator[Stage]:
         incident = self._incident
@@ -335,6 +358,17 @@ def stages(incident: Incident, roots: Roots, clock: Clock) -> Iterator[Stage]:
         yield stage
         if 0 < stage.unused < len(incident.calls):
             yield stage.later()
+
+
+def _beginning(incident: Incident, stage: Stage, roots: Roots) -> Beginning | None:
+    """What it takes to begin the training anew."""
+    from tuimon.train.trials.restarting import Beginning, begun_of
+
+    optimizer = None if incident.track is None else incident.track.optimizer
+    if incident.starting is None:
+        return None
+    begun = begun_of(incident.starting)
+    return Beginning(optimizer, roots, stage.play, stage.batch, begun)
 
 
 def _listed(samples: Sequence[int]) -> str:
