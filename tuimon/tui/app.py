@@ -14,9 +14,8 @@ from textual.app import App
 from textual.geometry import Size
 from textual.screen import Screen
 
-from tuimon.errors import TuimonError
 from tuimon.model.commands import AnyCommand
-from tuimon.tui.actions import LISTS, bindings, hints, kind_of
+from tuimon.tui.actions import bindings, hints
 from tuimon.tui.bridge import Bridge, Clock, RunSession
 from tuimon.tui.celldiff import ChangedCells, ScreenMemory
 from tuimon.tui.choices import CHOICES, focusable, settle_focus
@@ -24,6 +23,7 @@ from tuimon.tui.copying import copied, write_file
 from tuimon.tui.dialogs import FilterDialog, HelpDialog, QuestionDialog
 from tuimon.tui.driver import SafeDriver
 from tuimon.tui.filtering import filter_line
+from tuimon.tui.mouse import pointed, pulled
 from tuimon.tui.palette import PaletteDialog
 from tuimon.tui.pane import Pane
 from tuimon.tui.panels.ranks import rank_wanted
@@ -32,7 +32,7 @@ from tuimon.tui.reach import Question, intent
 from tuimon.tui.scene import Scene
 from tuimon.tui.screens import Box, arrange
 from tuimon.tui.taking import sent, take
-from tuimon.tui.theme import FULL, NONE, Look
+from tuimon.tui.theme import FULL, NONE, Look, remembered
 from tuimon.view.frame import Frame
 
 UNFOCUSED_HZ = 4.0
@@ -189,7 +189,7 @@ class TuimonApp(App[None]):
                 self.bridge.say(words)
             if name == "theme":
                 self._paint_background()
-                self._remember()
+                self.bridge.say(*remembered(self.scene.look.theme, self.options.remember))
             elif name == "freeze":
                 self._take(self.bridge.frame)
         elif name == "quit":
@@ -229,24 +229,14 @@ class TuimonApp(App[None]):
         self.exit(return_code=130)
 
     def on_pane_pointed(self, message: Pane.Pointed) -> None:
-        """The mouse focuses; its wheel moves rows or zooms time."""
-        self.scene.revision += 1
-        if message.panel in focusable(self.boxes):
-            self.scene.focus = message.panel
-        if message.turn:
-            kind = kind_of(self.scene.focus)
-            names = ("up", "down") if kind in LISTS else ("closer", "wider")
-            CHOICES[names[message.turn > 0]](self.scene, self.boxes)
+        """The mouse focuses and selects; its wheel moves rows or zooms time."""
+        pointed(self.scene, self.boxes, self.panes, message)
         self.draw()
 
-    def _remember(self) -> None:
-        theme = self.scene.look.theme
-        try:
-            self.options.remember(theme)
-        except (OSError, TuimonError) as error:
-            self.bridge.say(f"theme {theme}, until the viewer ends: {error}")
-        else:
-            self.bridge.say(f"theme {theme}", "dim")
+    def on_pane_pulled(self, message: Pane.Pulled) -> None:
+        """The mouse moves the edge between two panels."""
+        pulled(self.scene, self.boxes, message)
+        self.draw()
 
     def _open_filter(self) -> None:
         content, change = filter_line(self.scene)

@@ -20,6 +20,7 @@ from tuimon.tui.layer_screen import open_layer
 from tuimon.tui.ordering import next_order
 from tuimon.tui.panels.header import visible_alert
 from tuimon.tui.panels.output import next_trouble, sideways
+from tuimon.tui.panes import STEP_COLUMNS, STEP_ROWS, grows_into
 from tuimon.tui.row_choices import (
     Choice,
     absolute,
@@ -300,6 +301,23 @@ def _open(scene: Scene, boxes: list[Box]) -> str | None:
     return None
 
 
+def _size(columns: int, rows: int) -> Choice:
+    def choose(scene: Scene, boxes: list[Box]) -> str | None:
+        if scene.zoomed:
+            return "the panel has the whole screen: z or esc, then its size can change"
+        beside, stacked = grows_into(boxes, scene.focus)
+        if not (beside if columns else stacked):
+            return "no panel " + ("beside it" if columns else "above or below it")
+        scene.sizes.change(scene.screen, scene.focus, columns, rows)
+        return None
+
+    return choose
+
+
+def _as_laid_out(scene: Scene, boxes: list[Box]) -> None:
+    scene.sizes.forget(scene.screen)
+
+
 CHOICES: dict[str, Choice] = {
     **{name: _screen(name) for name in SCREENS},
     "next_panel": _panel(1),
@@ -329,5 +347,10 @@ CHOICES: dict[str, Choice] = {
     "only_bad": only_bad,
     "absolute": absolute,
     "open": _open,
+    "narrower": _size(-STEP_COLUMNS, 0),
+    "broader": _size(STEP_COLUMNS, 0),
+    "shorter": _size(0, -STEP_ROWS),
+    "taller": _size(0, STEP_ROWS),
+    "as_laid_out": _as_laid_out,
     "sort": lambda scene, boxes: next_order(scene),
 }

@@ -137,7 +137,7 @@ class HeatPanel:
         desk.tree.set_bad(ever_bad)
         settle_order(scene)
         rows = desk.tree.rows()
-        label_width = min(max(22, width // 5), max(8, width // 3))
+        label_width = label_cells(width)
         self.columns = desk.columns = max(1, width - 2 - label_width - 1)
         window = heat_window(desk, frame.heat.first_step or 0, frame.heat.last_step, self.columns)
         marked = columns_of(frame, window.start, window.end, self.columns)
@@ -210,6 +210,11 @@ class HeatPanel:
         if desk.tree.filter:
             chosen.append([data(look, f"/{desk.tree.filter}", "key")])
         return [[state], *chosen, place]
+
+
+def label_cells(width: int) -> int:
+    """Cells of the names in a panel of that width."""
+    return min(max(22, width // 5), max(8, width // 3))
 
 
 def clamp(desk: HeatDesk, total: int, visible: int) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from textual.events import Click, MouseScrollDown, MouseScrollUp, Resize
+from textual.events import Click, MouseDown, MouseScrollDown, MouseScrollUp, MouseUp, Resize
 from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
+from tuimon.tui.panes import Box
 from tuimon.tui.rows import Row, in_alphabet
 from tuimon.tui.scene import Panel, Scene
-from tuimon.tui.screens import Box
 
 
 class Pane(Widget):
@@ -22,10 +22,20 @@ class Pane(Widget):
     class Pointed(Message):
         """The mouse clicked or turned its wheel over a panel."""
 
-        def __init__(self, panel: str, turn: int) -> None:
+        def __init__(self, panel: str, turn: int, x: int, y: int) -> None:
             super().__init__()
             self.panel = panel
             self.turn = turn
+            self.x, self.y = x, y
+
+    class Pulled(Message):
+        """The mouse moved an edge: at the panel's "top" or "left" by so many cells."""
+
+        def __init__(self, panel: str, edge: str, cells: int) -> None:
+            super().__init__()
+            self.panel = panel
+            self.edge = edge
+            self.cells = cells
 
     def __init__(self, panel: Panel) -> None:
         super().__init__()
@@ -36,6 +46,7 @@ class Pane(Widget):
         self._key: object = None
         self._place: object = None
         self._revision = -1
+        self._grip: tuple[str, int, int] | None = None
         self._drawn_s = float("-inf")
 
     def place(self, box: Box) -> None:
@@ -94,14 +105,43 @@ class Pane(Widget):
             self._strips = []
             self._show(self._rows, self.box)
 
+    def on_mouse_down(self, event: MouseDown) -> None:
+        """An edge is taken hold of."""
+        edge = self._edge_at(event.x, event.y)
+        if edge:
+            self._grip = (edge, event.screen_x, event.screen_y)
+            self.capture_mouse()
+
+    def on_mouse_up(self, event: MouseUp) -> None:
+        """An edge is let go, somewhere else."""
+        grip, self._grip = self._grip, None
+        if grip is None:
+            return
+        self.release_mouse()
+        edge, x, y = grip
+        vertical = edge in ("top", "bottom")
+        cells = event.screen_y - y if vertical else event.screen_x - x
+        if cells:
+            self.post_message(self.Pulled(self.panel.name, edge, cells))
+
+    def _edge_at(self, x: int, y: int) -> str:
+        """Which edge of the frame a cell lies in; "" inside and in panels without a frame."""
+        if not self.panel.can_focus:
+            return ""
+        if y == 0:
+            return "top"
+        if y == self.size.height - 1:
+            return "bottom"
+        return "left" if x == 0 else "right" if x == self.size.width - 1 else ""
+
     def on_click(self, event: Click) -> None:
-        """A click gives the focus."""
-        self.post_message(self.Pointed(self.panel.name, 0))
+        """A click gives the focus, and selects what is there."""
+        self.post_message(self.Pointed(self.panel.name, 0, event.x, event.y))
 
     def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
         """The wheel moves, or zooms a chart."""
-        self.post_message(self.Pointed(self.panel.name, -1))
+        self.post_message(self.Pointed(self.panel.name, -1, event.x, event.y))
 
     def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
         """The wheel moves, or zooms a chart."""
-        self.post_message(self.Pointed(self.panel.name, 1))
+        self.post_message(self.Pointed(self.panel.name, 1, event.x, event.y))

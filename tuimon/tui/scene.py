@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from tuimon.tui.axis import Bounds, TimeWindow
+from tuimon.tui.panes import Sizes
 from tuimon.tui.rows import Row
 from tuimon.tui.scrolling import Scroll
 from tuimon.tui.theme import Look
@@ -36,7 +37,7 @@ class ChartChoice:
     """How one series is drawn."""
 
     log: bool = False
-    smooth: bool = False
+    keep: float = 0.0  # factor of the moving average for each step; 0 draws no average
     cap: bool = True
     bounds: Bounds = field(default_factory=Bounds)
 
@@ -118,6 +119,8 @@ class Scene:
 
     frame: Frame
     look: Look
+    other: Frame | None = None  # of the run that is laid over this one
+    other_name: str = ""
     screen: str = OVERVIEW
     focus: str = "loss"
     zoomed: bool = False
@@ -136,6 +139,7 @@ class Scene:
     log: EventDesk = field(default_factory=EventDesk)
     ranks: RankDesk = field(default_factory=RankDesk)
     look_desk: LookDesk = field(default_factory=LookDesk)
+    sizes: Sizes = field(default_factory=Sizes)  # of panes, where the person changed them
     scrolls: dict[str, Scroll] = field(default_factory=dict)  # by panel
 
     def scroll(self, panel: str) -> Scroll:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tuimon.tui.layer_screen import is_of_a_layer
 from tuimon.tui.panels.header import alert_rows
+from tuimon.tui.panes import Box as Box
+from tuimon.tui.panes import resized
 from tuimon.tui.scene import (
     AMP,
     CHARTS,
@@ -28,17 +28,6 @@ LIST_COLUMNS = 42
 CHART_MIN_ROWS = 7
 CHART_PREFIX = "chart:"
 _ALONE = {LOOK: "look", RANKS: "ranks", OUTPUT: "output"}  # screens of one panel
-
-
-@dataclass(frozen=True)
-class Box:
-    """Where a panel lies."""
-
-    panel: str
-    x: int
-    y: int
-    width: int
-    height: int
 
 
 def arrange(scene: Scene, width: int, height: int) -> list[Box]:
@@ -74,6 +63,8 @@ def arrange(scene: Scene, width: int, height: int) -> list[Box]:
         boxes += _wide(scene, width, body, top)
     else:
         boxes += _narrow(width, body, top)
+    if not scene.zoomed:
+        boxes = resized(boxes, scene.sizes.changes.get(scene.screen, {}))
     if footer:
         boxes.append(Box("footer", 0, height - 1, width, 1))
     return boxes
@@ -99,7 +90,8 @@ def _wide(scene: Scene, width: int, body: int, top: int) -> list[Box]:
     main = _stack(["loss", "grad", "layers"], _split(body, (11, 9, 16)), x=0, y=top, width=left)
     devices = len(scene.frame.system.devices) if scene.frame.system else 0
     memory = 3 + min(4, max(1, devices)) + min(2, len(scene.frame.memory))
-    sizes = {"memory": memory, "amp": 3 if scene.frame.amp is None else 6, "step": 8}
+    sizes = {"memory": memory, "amp": 3 if scene.frame.amp is None else 6}
+    sizes["step"] = 8 if scene.frame.snapshots is None else 9
     names = ["memory", "amp", "step"]
     while names and sum(sizes[name] for name in names) + 6 > body:
         names.pop(1 if len(names) > 2 and scene.frame.amp is None else -1)

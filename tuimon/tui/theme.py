@@ -7,11 +7,12 @@ without true colour.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from rich.style import Style
 
+from tuimon.errors import TuimonError
 from tuimon.tui.glyphs import BRAILLE, GlyphSet
 
 FULL = "full"
@@ -168,3 +169,12 @@ def colours_for(environ: Mapping[str, str]) -> str:
         return FULL
     modern = ("kitty", "alacritty", "ghostty", "wezterm", "foot")
     return FULL if any(word in term for word in modern) else SIXTEEN
+
+
+def remembered(theme: str, remember: Callable[[str], None]) -> tuple[str, str]:
+    """Keep a theme for the next viewer; (what to say of it, in which colour)."""
+    try:
+        remember(theme)
+    except (OSError, TuimonError) as error:
+        return f"theme {theme}, until the viewer ends: {error}", "warn"
+    return f"theme {theme}", "dim"

@@ -29,7 +29,8 @@ def test_keys_have_the_names_textual_sends() -> None:
     named = {key.value for key in Keys} | {
         "full_stop", "left_square_bracket", "right_square_bracket", "plus", "minus", "slash",
         "question_mark", "space", "exclamation_mark", "less_than_sign", "greater_than_sign",
-        "equals_sign", "colon",
+        "equals_sign", "colon", "left_parenthesis", "right_parenthesis", "left_curly_bracket",
+        "right_curly_bracket", "vertical_line",
     }  # fmt: skip
     for key, action in bindings(readonly=False):
         assert len(key) == 1 or key in named, (key, action.id)

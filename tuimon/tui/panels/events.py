@@ -43,6 +43,9 @@ class EventsPanel:
     can_focus = True
     rest_s = 0.0
 
+    def __init__(self) -> None:
+        self.entry_of_row: list[int] = []  # of the list as last drawn, for the mouse
+
     def key(self, scene: Scene) -> object:
         """Changes with the events and the cursor."""
         shown = entries(scene)
@@ -86,6 +89,9 @@ class EventsPanel:
                     used -= len(blocks[start])
                     start += 1
         rows = [row for block in blocks[start:] for row in block][:room]
+        self.entry_of_row = [at for at, block in enumerate(blocks) if at >= start for _ in block][
+            :room
+        ]
         return rows + [fit(look, [], width) for _ in range(room - len(rows))]
 
     def _event(
