@@ -7,8 +7,10 @@ import gc
 import itertools
 import math
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from torch import nn
@@ -16,8 +18,10 @@ from torch import nn
 import tuimon
 from tests.train.conftest import Feed
 from tuimon.model import commands
+from tuimon.model.snapshots import SnapshotState
 from tuimon.train import monitor as monitors
 from tuimon.train import snapshots
+from tuimon.train.account import Losses
 from tuimon.train.policy import Policy
 
 EVERY, UPDATES, BACK_AT = 5, 24, 18
@@ -169,6 +173,96 @@ def test_no_copy_where_memory_is_short(feed: Feed) -> None:
     assert observer.snapshots.healthy is None
     assert "memory" in observer.snapshots.problem()
     assert [event.kind for event in feed.events].count("snapshots") == 1
+
+
+def test_what_copies_cost_is_told(feed: Feed) -> None:
+    training = Training(torch.optim.AdamW)
+    tuimon.watch(training.model, training.optimizer, snapshot_every=2)
+    for number in range(8):
+        training.update(number)
+    monitors._wiring.observer.snapshots.tell(at_once=True)  # as a pause does
+    told = feed.of(SnapshotState)
+    tensors = [*training.model.state_dict().values()]
+    tensors += [v for e in training.optimizer.state.values() for v in e.values()]
+    size = sum(each.numel() * each.element_size() for each in tensors)
+    assert (told[-1].every, told[-1].step, told[-1].unable) == (2, 6, "")
+    assert size <= told[-1].held_bytes / snapshots.SLOTS <= size + 64  # and the loss scale
+    assert 0 < told[-1].took_s < 1 and 0 < told[-1].share_frac < 100
+    assert len(told) == 2, "not one for every copy"
+
+
+def test_memory_that_becomes_short_ends_the_copies_and_is_said(feed: Feed) -> None:
+    training = Training(torch.optim.AdamW)
+    tuimon.watch(training.model, training.optimizer, snapshot_every=1)
+    observer = monitors._wiring.observer
+    free = [1 << 30]
+    observer.snapshots._available = lambda: free[0]
+    training.update(0)
+    free[0] = 100
+    for number in range(1, 4):
+        training.update(number)
+    assert "memory that is free" in feed.of(SnapshotState)[-1].unable
+    assert [each.kind for each in feed.events].count("snapshots") == 2  # the first, and the end
+    assert observer.snapshots.healthy is not None, "what was proved before stays"
+
+
+FINE = Losses(calls=2, last=1.0, total=2.0)
+
+
+def test_what_proves_a_state(feed: Feed) -> None:
+    """Each thing by itself; some come with others in a training, where one would hide another."""
+    training = Training(torch.optim.SGD)
+    tuimon.watch(training.model, training.optimizer, snapshot_every=4)
+    for number in range(7):
+        training.update(number)
+    observer = monitors._wiring.observer
+    found, track = observer.snapshots, observer.roster.primary
+    assert track._is_finite(FINE)
+    for changed in ({"last": None}, {"total": None}, {"last": math.nan}, {"total": math.inf}):
+        assert not track._is_finite(msgspec.structs.replace(FINE, **changed)), changed
+    track._weights.bad_total = 1
+    assert not track._is_finite(FINE)
+    track._weights.bad_total, track.update.is_bad = 0, True
+    assert not track._is_finite(FINE)
+    track.update.is_bad = False
+
+    measured, track.step = track.update.measured, 8
+    assert found.healthy.step == 4 and measured.total is not None
+    for finite, known in ((False, measured), (True, None), (True, SimpleNamespace(total=None))):
+        track.update.measured = known
+        found.after_update(track, finite=finite)
+        assert found._waiting is None, (finite, known)
+    track.update.measured = measured
+    found.after_update(track, finite=True)
+    found.after_update(track, finite=False)
+    assert found.healthy.step == 4 and found._waiting is None, "what follows was not finite"
+    found.after_update(track, finite=True)
+    track.step = 9
+    found.after_update(track, finite=True)
+    assert found.healthy.step == 8
+
+
+@pytest.mark.parametrize("bad", ["first", "last", "unread", "skipped"])
+def test_what_keeps_a_state_from_being_healthy(bad: str, feed: Feed) -> None:
+    """Gradients are measured at even updates; the state after update 4 is judged by update 5."""
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    tuimon.watch(model, optimizer, snapshot_every=4, check_every=2, policy=Policy(autopsy="off"))
+    for number in range(6):
+        optimizer.zero_grad()
+        for part in ("first", "last"):
+            loss = model(torch.ones(2, 3)).pow(2).mean()
+            if number == 5 and part == bad:
+                loss = loss * math.nan
+            if number == 5 and bad == "unread":
+                model(torch.ones(2, 3)).backward(torch.ones(2, 1))
+            else:
+                loss.backward()
+        if number == 5 and bad == "skipped":
+            feed.ask(commands.SkipUpdate(1))
+        optimizer.step()
+    found = monitors._wiring.observer.snapshots
+    assert found.healthy is not None and found.healthy.step == 0
 
 
 def test_a_copy_that_fails_costs_the_snapshots_alone(

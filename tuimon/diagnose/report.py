@@ -25,6 +25,7 @@ from tuimon.diagnose.joined import Joined
 from tuimon.diagnose.outcome import outcome
 from tuimon.model.ledger import FINAL_STATES, arguments_of, iso
 from tuimon.model.records import CommandState, Symptom
+from tuimon.model.snapshots import SnapshotState
 from tuimon.model.text import plain
 from tuimon.model.units import json_number
 
@@ -53,6 +54,7 @@ class RunFacts:
     overhead_frac: float | None = None
     lost: dict[str, int] = field(default_factory=dict)
     commands: Sequence[CommandState] = ()
+    snapshots: SnapshotState | None = None
 
 
 def build_report(run: RunFacts, engine: Engine | Joined) -> dict[str, Any]:
@@ -86,7 +88,7 @@ def build_report(run: RunFacts, engine: Engine | Joined) -> dict[str, Any]:
         "trials": trials.entries(engine.findings, engine.trials),
         "amp": amp_section(engine.amp),
         "interventions": interventions(run.commands),
-        "cost": {"overhead_frac": run.overhead_frac},
+        "cost": {"overhead_frac": run.overhead_frac, "snapshots": _snapshots(run.snapshots)},
         "lost": {"records": sum(run.lost.values()), "reasons": dict(run.lost)},
     }
     strict: dict[str, Any] = _strict(document)
@@ -159,6 +161,20 @@ def _harmless(text: str) -> str:
 def once_a_step(symptoms: Iterable[Symptom]) -> list[Symptom]:
     """One entry for each kind, step and rank: the last, which a detector tells when it is worse."""
     return list({(each.kind, each.step, each.rank): each for each in symptoms}.values())
+
+
+def _snapshots(state: SnapshotState | None) -> dict[str, Any] | None:
+    """What copies of the healthy state have cost; None where none were asked for."""
+    if state is None:
+        return None
+    return {
+        "every": state.every,
+        "healthy_step": state.step,
+        "took_s": state.took_s,
+        "of_a_step_frac": state.share_frac,
+        "held_bytes": state.held_bytes,
+        "unable": plain(state.unable),
+    }
 
 
 def _symptom(symptom: Symptom) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from tuimon.feed.amp import AmpFold
 from tuimon.feed.history import HeatHistory, History, SeriesHistory, Totals
+from tuimon.feed.milestones import Milestones
 from tuimon.feed.past import Past, ends_of
 from tuimon.feed.samples import Samples
 from tuimon.feed.thinning import HeatFold, SeriesFold
@@ -39,6 +40,7 @@ from tuimon.model.records import (
     loss_of,
 )
 from tuimon.model.samples import Activations, Governor, Histogram, ParameterSamples
+from tuimon.model.snapshots import SnapshotState
 from tuimon.model.trials import MAX_TRIALS, TrialRecord
 
 MAX_EVENTS = 2000  # about 300 KB; the event log of the screen holds no more
@@ -58,8 +60,13 @@ MEASURED = frozenset(("loss", "grad_norm", "grad_norm_clipped", "loss_scale", "s
 
 def logged_name(key: str) -> str:
     """The series of a key of `mon.log`: the key itself, or "log/…" where we measure that name."""
-    taken = key in MEASURED or key == "lr" or key.startswith("lr/")
+    taken = key in MEASURED or key == "lr" or key.startswith(("lr/", "memory/"))
     return f"log/{key}" if taken else key
+
+
+def memory_name(device: str) -> str:
+    """The series of what a device's allocator, or the "process", has taken, in GiB."""
+    return f"memory/{device}"
 
 
 class Chronicle:
@@ -80,6 +87,7 @@ class Chronicle:
         self._commands: dict[str, CommandState] = {}
         self._samples = Samples()
         self._past = Past()
+        self._milestones = Milestones()
         self._lost: dict[str, int] = {}
         self._records = 0
         self._steps = 0
@@ -94,6 +102,7 @@ class Chronicle:
         self._findings: dict[str, FindingRecord] = {}
         self._trials: list[TrialRecord] = []
         self._breakpoints: Breakpoints | None = None
+        self.snapshots: SnapshotState | None = None
         self._ranks: RankRows | None = None
         self._inspections: deque[InspectReply] = deque(maxlen=MAX_INSPECTIONS)
 
@@ -142,6 +151,7 @@ class Chronicle:
             case Memory():
                 if record.device in self._memory or len(self._memory) < MAX_SERIES:
                     self._memory[record.device] = record
+                self._sample_bytes(record.device, record.allocated_bytes)
             case RingLost():
                 self._lost[record.reason] = self._lost.get(record.reason, 0) + record.count
             case Hello():
@@ -151,6 +161,7 @@ class Chronicle:
             case System():
                 self._system = record
                 self._past.see(record)
+                self._sample_bytes("process", record.trainer_rss_bytes)
             case Batch():
                 self._past.see(record)
             case Governor() | ParameterSamples() | Activations() | Histogram():
@@ -170,6 +181,8 @@ class Chronicle:
                     self._trials.append(record)
             case Breakpoints():
                 self._breakpoints = record
+            case SnapshotState():
+                self.snapshots = record
             case RankRows():
                 self._ranks = record
             case InspectReply():
@@ -220,6 +233,8 @@ class Chronicle:
             ranks=self._ranks,
             inspections=list(self._inspections),
             batches=ends_of(self._past.batches, MAX_LATE_BATCHES),
+            snapshots=self.snapshots,
+            milestones=list(self._milestones.all),
             readings=ends_of(self._past.readings, MAX_LATE_READINGS, first=0),
         )
 
@@ -256,6 +271,7 @@ class Chronicle:
             if self._first_step is None:
                 self._first_step = record.step
             self._last_step = record
+            self._milestones.see(record)
         self._add_heat(record)
 
     def _add_device_stats(self, record: DeviceStats) -> None:
@@ -280,6 +296,10 @@ class Chronicle:
                 return
             fold = self._series[name] = SeriesFold()
         fold.add(step, value)
+
+    def _sample_bytes(self, device: str, size_bytes: int | None) -> None:
+        if size_bytes is not None and self.last_step is not None:
+            self._sample(memory_name(device), self.last_step, size_bytes / 2**30)
 
     def _add_heat(self, record: Step | DeviceStats) -> None:
         layers = len(record.norms) // 4 or len(record.flags)

@@ -39,6 +39,7 @@ from tuimon.model.records import (
     System,
 )
 from tuimon.model.samples import Activations, Governor, Histogram, ParameterSamples
+from tuimon.model.snapshots import SnapshotState
 from tuimon.model.trials import TrialRecord
 
 HISTORY_VERSION = 1
@@ -158,10 +159,12 @@ class History(msgspec.Struct, frozen=True, array_like=True):
         autopsies: oldest first, bounded.
         findings: the newest of each id, bounded.
         trials: oldest first, bounded.
-        crash, amp_calls, amp_verdict, breakpoints, ranks: the newest record of that type.
+        crash, amp_calls, amp_verdict, breakpoints, ranks, snapshots: the newest record of that
+            type.
         inspections: the newest answers, oldest first, bounded.
         amp_skips: updates the GradScaler left out, oldest first, bounded.
         batches: the first ones and the newest that were looked at, oldest first, bounded.
+        milestones: (step, kind, words) of epochs and of jumps of learning rates, bounded.
         readings: System records of the last minutes, oldest first, bounded.
     """
 
@@ -197,6 +200,8 @@ class History(msgspec.Struct, frozen=True, array_like=True):
     ranks: RankRows | None = None
     batches: list[Batch] = []
     readings: list[System] = []
+    snapshots: SnapshotState | None = None
+    milestones: list[tuple[int, str, str]] = []
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -20,13 +20,8 @@ from tuimon.model.graphs import GraphSeen
 from tuimon.model.inspection import InspectReply
 from tuimon.model.loop import LoopCalls, NormLayers, RankState, Reach, StateLoaded, Warned
 from tuimon.model.ranks import RankRows
-from tuimon.model.samples import (
-    Activations,
-    Governor,
-    Histogram,
-    ParameterSamples,
-    StartingWeights,
-)
+from tuimon.model.samples import Activations, Governor, Histogram, ParameterSamples, StartingWeights
+from tuimon.model.snapshots import SnapshotState
 from tuimon.model.trials import TrialRecord
 from tuimon.model.wire import Record as Record
 
@@ -397,4 +392,5 @@ AnyRecord = (
     | TrialRecord
     | Breakpoints
     | InspectReply
+    | SnapshotState
 )

@@ -66,6 +66,7 @@ class Ending:
             overhead_frac=chronicle.overhead_frac,
             lost=self._lost(),
             commands=chronicle.commands,
+            snapshots=chronicle.snapshots,
         )
         document = build_report(run, crew.joined())
         if not crew.is_one:

@@ -146,6 +146,7 @@ class Gate(Answers):
         session = self._observer.session
         began_s = time.perf_counter()
         self.paused = True
+        self._observer.snapshots.tell(at_once=True)
         session.set_state(PAUSED)
         try:
             self.wait_until(

@@ -214,6 +214,7 @@ class Hold:
         session.event(
             "hold", text, severity="critical", detail=self.reason, step=step, until_s=ends_s
         )
+        self._observer.snapshots.tell(at_once=True)
         session.set_state(HELD)
         ended = ""
 

@@ -8,13 +8,17 @@ go on as they are. Used by the training thread only.
 
 from __future__ import annotations
 
+import math
+import statistics
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from tuimon.model.snapshots import SnapshotState
 from tuimon.model.text import plain
 from tuimon.model.units import size_bytes
 from tuimon.train.layers import unwrap
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
 
 SLOTS = 2  # the healthy state, and the one that still has to prove itself
 MAX_SHARE = 0.5  # of the memory that is free
+TELL_EVERY_S = 1.0  # a training of short steps takes many
 MAX_USES = 3  # of one snapshot by the policy: what goes wrong again and again is not cured by it
 _SIMPLE = (int, float, bool, str, type(None))
 
@@ -41,8 +46,10 @@ class Snapshot:
         uses: how often the training has gone back to it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, available: Callable[[], int | None] | None = None) -> None:
         self.step = -1
+        self._available = available or available_bytes
+        self._room_bytes: float | None = None  # while copying, once more is allocated
         self.uses = 0
         self._tensors: list[tuple[torch.Tensor, torch.Tensor]] = []  # live, kept
         self._values: list[tuple[dict[Any, Any], dict[Any, Any]]] = []  # state of a parameter
@@ -54,6 +61,7 @@ class Snapshot:
         spare = {id(live): kept for live, kept in self._tensors}
         self.step, self.uses = step, 0
         self._tensors, self._values, self._owners = [], [], []
+        self._room_bytes = None
         with torch._C.DisableTorchFunction(), torch.no_grad():
             for live in _model_tensors(observer):
                 self._keep(live, spare)
@@ -80,8 +88,23 @@ class Snapshot:
     def _keep(self, live: torch.Tensor, spare: dict[int, torch.Tensor]) -> None:
         kept = spare.get(id(live))
         if kept is None or kept.shape != live.shape or kept.dtype != live.dtype:
+            self._make_room(live)
             kept = torch.empty_like(live, memory_format=torch.preserve_format)
         self._tensors.append((live, kept.copy_(live)))
+
+    def _make_room(self, live: torch.Tensor) -> None:
+        """More is to be allocated; raises Unable where memory is short."""
+        if self._room_bytes is None:
+            available = self._available()
+            self._room_bytes = math.inf if available is None else MAX_SHARE * available
+        self._room_bytes -= live.numel() * live.element_size()
+        if self._room_bytes < 0:
+            raise Unable(f"they would take more than {MAX_SHARE:.0%} of the memory that is free")
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of the copies."""
+        return sum(kept.numel() * kept.element_size() for _, kept in self._tensors)
 
     def renew(self, tensors: Iterable[torch.Tensor]) -> None:
         """Copy these once more: they have got their values only now."""
@@ -126,6 +149,11 @@ class Snapshots:
         self._waiting: Snapshot | None = None
         self._spare: Snapshot | None = None
         self._told = False
+        self._took_s: deque[float] = deque(maxlen=9)
+        self._step_s: deque[float] = deque(maxlen=9)
+        self._held_bytes: int | None = None
+        self._told_state: SnapshotState | None = None
+        self._told_at_s = -math.inf
         self._is_fresh = False  # the newest update was copied, and its scaler may not be through
 
     def after_update(self, track: Track, *, finite: bool) -> None:
@@ -141,6 +169,7 @@ class Snapshots:
             judged, self._waiting = self._waiting, None
             if finite:
                 self.healthy, self._spare = judged, self.healthy
+                self.tell()
             else:
                 self._spare = judged
         measured = track.update.measured
@@ -153,6 +182,23 @@ class Snapshots:
         if self._is_fresh and self._waiting is not None:
             self._waiting.renew(_scales(scaler))
         self._is_fresh = False
+
+    def tell(self, *, at_once: bool = False) -> None:
+        """Let viewers know how things stand, once a second unless something waits for it."""
+        now_s = time.perf_counter()
+        if not self.every or not (at_once or now_s - self._told_at_s >= TELL_EVERY_S):
+            return
+        state = SnapshotState(
+            every=self.every,
+            step=None if self.healthy is None else self.healthy.step,
+            took_s=statistics.median(self._took_s) if self._took_s else None,
+            held_bytes=self._held_bytes,
+            step_s=statistics.median(self._step_s) if self._step_s else None,
+            unable=plain(self.unable, 300),
+        )
+        if state != self._told_state:
+            self._told_at_s, self._told_state = now_s, state
+            self._observer.session.keep("snapshots", state)
 
     @property
     def uses(self) -> int:
@@ -188,7 +234,7 @@ class Snapshots:
 
     def _take(self, track: Track) -> None:
         began_s = time.perf_counter()
-        slot, self._spare = self._spare or Snapshot(), None
+        slot, self._spare = self._spare or Snapshot(self._available), None
         try:
             if not self._told:
                 self._check(track)
@@ -198,13 +244,17 @@ class Snapshots:
             self.unable = f"{kind}{error}"
             text = plain(f"none is taken: {self.unable}", 300)
             self._observer.session.event("snapshots", text, severity="warning")
+            self.tell(at_once=True)
             return
         self._waiting, self._is_fresh = slot, True
+        self._took_s.append(time.perf_counter() - began_s)
+        self._step_s += [] if track.step_s is None else [track.step_s]
         if not self._told:
             self._told = True
-            size = size_bytes(_bytes_of(self._observer))
+            self._held_bytes = SLOTS * slot.held_bytes
+            size = size_bytes(slot.held_bytes)
             text = f"every {self.every:,} updates, {SLOTS} × {size}"
-            took_ms = 1e3 * (time.perf_counter() - began_s)
+            took_ms = 1e3 * self._took_s[-1]
             self._observer.session.event(
                 "snapshots", text, detail=f"the first took {took_ms:.1f} ms"
             )

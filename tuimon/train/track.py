@@ -36,6 +36,7 @@ class Track(Owner):
     Attributes:
         index: its number in the records; 0 is the primary one.
         step: index of the update that comes next.
+        step_s: host seconds of the newest update, without waiting; None where not known.
         update: the update that is being prepared or has just ended.
     """
 
@@ -48,6 +49,7 @@ class Track(Owner):
         self._elected = False
         self._weights = Weights()
         self._finished_s: float | None = None
+        self.step_s: float | None = None
 
     def _forget(self, _: Any) -> None:
         super()._forget(_)
@@ -159,7 +161,7 @@ class Track(Owner):
         now_s = time.perf_counter()
         apart_s = update.waited_s + observer.times.examined_s
         step_s = None if self._finished_s is None else now_s - self._finished_s - apart_s
-        observer.times.step_s = step_s
+        observer.times.step_s = self.step_s = step_s
         self._finished_s = now_s
         observer.session.publish(
             step_record(
@@ -185,18 +187,20 @@ class Track(Owner):
         observer.extras.after_update(self, self.step, step_s, updated, suspicious)
         observer.loop.after_update(self)
         if observer.snapshots.every and self.index == 0:
-            observer.snapshots.after_update(self, finite=updated and self._is_finite(losses.last))
+            observer.snapshots.after_update(self, finite=updated and self._is_finite(losses))
         self.step += 1
         if observer.repeating is not None and self.index == 0:
             observer.repeating.before(self.step)
 
-    def _is_finite(self, loss: float | None) -> bool:
-        """Whether the loss of the update that has just ended was read, and all that is known of it
-        is finite: loss, gradients where they were measured, weights where they were looked at.
+    def _is_finite(self, losses: Losses) -> bool:
+        """Whether the losses of the update that has just ended were read, and all that is known of
+        it is finite: losses, gradients where they were measured, weights where they were looked at.
         """
         return (
-            loss is not None
-            and math.isfinite(loss)
+            losses.last is not None
+            and losses.total is not None
+            and math.isfinite(losses.last)
+            and math.isfinite(losses.total)
             and not self.update.is_bad
             and not self._weights.bad_total
         )

@@ -167,7 +167,7 @@ def _roll_back(scene: Scene) -> Intent:
     return Question(
         "roll back",
         (
-            ("to", "the last healthy snapshot: weights, buffers, optimizer state, loss scale"),
+            ("to", f"{_snapshot(scene)}: weights, buffers, optimizer state, loss scale"),
             ("leaves out", "the update that comes next"),
             ("goes on", "schedule, random numbers and data, as they are now"),
             ("undo", "none"),
@@ -176,6 +176,12 @@ def _roll_back(scene: Scene) -> Intent:
         label="learning rate ×",
         default="1",
     )
+
+
+def _snapshot(scene: Scene) -> str:
+    state = scene.frame.snapshots
+    step = None if state is None else state.step
+    return "the last healthy snapshot" if step is None else f"the state after update {step:,}"
 
 
 def _clip(scene: Scene) -> Intent:

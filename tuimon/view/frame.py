@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tuimon.feed.milestones import Milestone
 from tuimon.feed.past import Past
 from tuimon.model.amp import AmpCalls, AmpSkip, Headroom
 from tuimon.model.autopsy import Autopsy
@@ -33,6 +34,7 @@ from tuimon.model.records import (
     System,
 )
 from tuimon.model.samples import Activation, Governor, Histogram, ParameterSample
+from tuimon.model.snapshots import SnapshotState
 from tuimon.model.trials import TrialRecord
 
 Floats = npt.NDArray[np.float32]
@@ -216,6 +218,24 @@ class Clip:
 
 
 @dataclass(frozen=True)
+class Replay:
+    """Where a recording stands that is shown in place of a run.
+
+    Attributes:
+        playing: whether time goes on.
+        speed: recorded seconds a second.
+        first_step, last_step: of the recording, as far as it is known.
+        time_s: unix time of the picture.
+    """
+
+    playing: bool
+    speed: float
+    first_step: int | None = None
+    last_step: int | None = None
+    time_s: float | None = None
+
+
+@dataclass(frozen=True)
 class Timing:
     """Mean seconds of the parts of a step over the last seconds; None when unknown."""
 
@@ -283,4 +303,7 @@ class Frame:
     ranks: RankRows | None = None  # None where the run is one process
     inspections: tuple[InspectReply, ...] = ()  # looks at layers, oldest first, bounded
     past: Past | None = None  # append-only, with a version
+    milestones: tuple[Milestone, ...] = ()  # epochs and jumps of learning rates, by step
+    snapshots: SnapshotState | None = None  # None where none are taken
     waits_for_s: float | None = None  # for how long it has been paused or held
+    replay: Replay | None = None  # None for a run that is live

@@ -21,6 +21,7 @@ def apply_history(state: RunState, history: History) -> None:
         *history.memory.values(),
         history.governor,
         history.breakpoints,
+        history.snapshots,
         history.ranks,
         *history.samples,
         *history.inspections,
@@ -42,6 +43,7 @@ def apply_history(state: RunState, history: History) -> None:
         state.apply(history.tables[max(history.tables)])
     for event in history.events:
         state.apply(event)
+    state.milestones.resume(history.milestones)
     if history.last_step is not None:
         state.note_step(history.last_step)
     for symptom in history.symptoms:

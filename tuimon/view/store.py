@@ -10,7 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuimon.feed.chronicle import MAX_LR_GROUPS, MAX_SERIES, MEASURED, logged_name
+from tuimon.feed.chronicle import (
+    MAX_LR_GROUPS,
+    MAX_SERIES,
+    MEASURED,
+    logged_name,
+    memory_name,
+)
+from tuimon.feed.milestones import Milestones
 from tuimon.feed.past import Past
 from tuimon.feed.samples import Samples
 from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict
@@ -41,6 +48,7 @@ from tuimon.model.records import (
     loss_of,
 )
 from tuimon.model.samples import Activations, Governor, Histogram, ParameterSamples
+from tuimon.model.snapshots import SnapshotState
 from tuimon.model.text import plain
 from tuimon.model.trials import TrialRecord
 from tuimon.view.amp import AmpAccount
@@ -80,6 +88,7 @@ class RunState:
         self.log = Log()
         self.samples = Samples()
         self.past = Past()
+        self.milestones = Milestones()
         self.hello: Hello | None = None
         self.goodbye: Goodbye | None = None
         self.step: Step | None = None  # newest one of the primary optimizer
@@ -115,7 +124,7 @@ class RunState:
             **dict.fromkeys((Governor, ParameterSamples, Activations, Histogram), self.samples.add),
             **dict.fromkeys((Crash, Autopsy, FindingRecord, TrialRecord), self.scenes.add),
             **dict.fromkeys((AmpSkip, AmpCalls, AmpVerdict), self.amp.see),
-            **dict.fromkeys((Breakpoints, InspectReply), self.reached.add),
+            **dict.fromkeys((Breakpoints, InspectReply, SnapshotState), self.reached.add),
             **dict.fromkeys(EVIDENCE_ONLY, pass_over),
         }
         self.known = frozenset(self._apply)
@@ -179,11 +188,13 @@ class RunState:
             output=self.log.output,
             samples=self.samples,
             past=self.past,
+            milestones=self.milestones.all,
             crash=self.scenes.crash,
             autopsies=self.scenes.autopsies,
             findings=self.scenes.findings,
             trials=self.scenes.trials,
             breakpoints=self.reached.breakpoints,
+            snapshots=self.reached.snapshots,
             ranks=self._ranks,
             inspections=self.reached.inspections,
         )
@@ -204,6 +215,7 @@ class RunState:
         if record.optimizer == PRIMARY:
             self.step = record
             self.pace.add(record)
+            self.milestones.see(record)
 
     def _on_hello(self, record: Hello) -> None:
         self.hello = record
@@ -274,11 +286,17 @@ class RunState:
 
     def _on_system(self, record: System) -> None:
         self._system = record
+        self._sample_bytes("process", record.trainer_rss_bytes)
 
     def _on_memory(self, record: Memory) -> None:
         device = plain(record.device, 60)
         if device in self._memory or len(self._memory) < MAX_DEVICES:
             self._memory[device] = record
+        self._sample_bytes(device, record.allocated_bytes)
+
+    def _sample_bytes(self, device: str, size_bytes: int | None) -> None:
+        if size_bytes is not None and self.step is not None:
+            self.sample(memory_name(device), self.step.step, size_bytes / 2**30)
 
     def _on_goodbye(self, record: Goodbye) -> None:
         self.goodbye = record
@@ -298,6 +316,7 @@ class RunState:
             self.layers.cut(record.step)
             self.samples.cut(record.step)
             self.past.cut(record.step)
+            self.milestones.cut(record.step)
             text = f"the run went back from step {newest:,} to {record.step:,}"
             self.log.add_event(Event(record.step, record.time_ns / 1e9, "info", "resumed", text))
 

@@ -146,7 +146,7 @@ def test_the_document_has_the_schema():
     }
     amp = {key: document["amp"][key] for key in ("scale_first", "scale_last", "skipped", "verdict")}
     assert amp == {"scale_first": None, "scale_last": None, "skipped": 0, "verdict": "none"}
-    assert document["cost"] == {"overhead_frac": "NaN"}
+    assert document["cost"] == {"overhead_frac": "NaN", "snapshots": None}
     assert document["lost"] == {"records": 4, "reasons": {"overrun": 3, "torn": 1}}
 
 

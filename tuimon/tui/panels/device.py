@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from tuimon.model.records import DeviceReading
+from tuimon.model.snapshots import SnapshotState
 from tuimon.model.units import DASH, count, duration_s, number, percent, size_bytes
 from tuimon.tui.braille import spark
 from tuimon.tui.panels.sampled import sampling_words
@@ -236,14 +237,29 @@ class StepPanel:
         rss = system.trainer_rss_bytes if system else None
         host += [text(look, whole_percent(cpu)), text(look, " cpu, train ", "dim")]
         host += [text(look, whole_percent(trainer)), text(look, f" {size_bytes(rss)}", "dim")]
+        snapshots = [] if frame.snapshots is None else [snapshot_words(look, frame.snapshots)]
         return [
             [text(look, " clip  ", "dim"), *clip_words(look, frame)],
             [text(look, " lr    ", "dim"), text(look, lrs)],
             parts,
             cost,
+            *snapshots,
             extras,
             host,
         ]
+
+
+def snapshot_words(look: Look, state: SnapshotState) -> Row:
+    """What a copy of the healthy state costs, of time and of memory."""
+    row: Row = [text(look, " snap  ", "dim")]
+    if state.unable:
+        return [*row, text(look, "none: ", "warn"), data(look, state.unable, "dim")]
+    if state.took_s is None:
+        return [*row, text(look, f"every {state.every:,}, none yet", "dim")]
+    share = whole_percent(state.share_frac)
+    row += [text(look, duration_s(state.took_s)), text(look, f"/{state.every:,} ", "dim")]
+    row += [text(look, share), text(look, " of a step ", "dim")]
+    return [*row, text(look, size_bytes(state.held_bytes))]
 
 
 def _warns(lost: int) -> str:
