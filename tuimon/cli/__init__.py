@@ -322,4 +322,19 @@ def scan_weights(
     return look(paths, as_json=as_json, with_all=with_all, serve=serve, trusted=trusted)
 
 
+@cli.command()
+@click.argument("run", required=False)
+@click.option("--json", "as_json", is_flag=True, help="An object for scripts.")
+def doctor(*, run: str | None, as_json: bool) -> int:
+    """Say why RUN cannot be attached to, and what helps.
+
+    Looks at this host, this terminal and the runs, and changes nothing: room in shared memory,
+    permissions, what the terminal can show, devices, torch, what earlier runs have left; with RUN
+    also what of it is seen and what that costs. Exits with 6 where something is bad.
+    """
+    from tuimon.cli import doctoring
+
+    return doctoring.examine(run, as_json=as_json)
+
+
 cli.add_command(ctl)

@@ -1,0 +1,1 @@
+"""What `tuimon doctor` looks at: this host, this terminal, the runs. Looking changes nothing."""

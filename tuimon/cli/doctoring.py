@@ -1,0 +1,63 @@
+"""`tuimon doctor`: what keeps a viewer from its run, on this host and in this terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+
+import click
+
+from tuimon.cli.checks.check import BAD, Check, worst
+from tuimon.cli.checks.host import check_host
+from tuimon.cli.checks.runs import check_run, check_runs
+from tuimon.cli.checks.terminal import check_terminal
+from tuimon.errors import EXIT_FINDINGS, EXIT_OK
+from tuimon.feed import registry
+from tuimon.model.text import plain
+
+SCHEMA = "tuimon.doctor/1"
+_MARKS = {"ok": "ok  ", "warn": "warn", "bad": "BAD "}
+_COLOURS = {"ok": "green", "warn": "yellow", "bad": "red"}
+
+
+def examine(token: str | None, *, as_json: bool) -> int:
+    """Look at everything, or at one run alone too; the exit status.
+
+    Raises:
+        NoSuchRun, Refused, IncompatibleVersion: the run that is named cannot be looked at; its
+            message says why, which is the answer.
+    """
+    checks = check_run(registry.find_run(token)) if token is not None else []
+    checks += [*check_host(), *check_terminal(), *check_runs()]
+    if as_json:
+        click.echo(
+            json.dumps(
+                {
+                    "schema": SCHEMA,
+                    "worst": worst(checks),
+                    "checks": [asdict(each) for each in checks],
+                }
+            )
+        )
+    else:
+        _print(checks)
+    return EXIT_FINDINGS if worst(checks) == BAD else EXIT_OK
+
+
+def _print(checks: list[Check]) -> None:
+    width = max(len(each.name) for each in checks)
+    topic = ""
+    for each in checks:
+        if each.topic != topic:
+            topic = each.topic
+            click.echo(topic)
+        mark = _MARKS[each.level]
+        if not os.environ.get("NO_COLOR"):
+            mark = click.style(mark, fg=_COLOURS[each.level])
+        click.echo(f"  {mark}  {plain(each.name, 60):<{width}}  {plain(each.said, 300)}")
+        if each.todo:
+            click.echo(f"        {'':<{width}}  → {plain(each.todo, 300)}")
+    bad = sum(each.level == "bad" for each in checks)
+    warned = sum(each.level == "warn" for each in checks)
+    click.echo(f"{len(checks)} looked at: {bad} bad, {warned} to note")
