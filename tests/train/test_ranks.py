@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,20 +14,27 @@ from torch import nn
 from tuimon.model.loop import RankState
 from tuimon.train import ranks
 
-Look = Callable[[int, int, torch.Tensor, torch.Tensor], list[RankState]]
+Look = Callable[..., list[RankState]]
 
 
 @pytest.fixture
 def look(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Look:
     """(rank, updates so far, weights, batch) -> what that rank finds."""
     monkeypatch.setenv("TUIMON_DIR", str(tmp_path))
-    both = ranks.Ranks(), ranks.Ranks()
+    alone = [ranks.Ranks() for _ in range(4)]
 
-    def of(rank: int, number: int, weights: torch.Tensor, batch: torch.Tensor) -> list[RankState]:
-        monkeypatch.setattr(ranks, "place_of", lambda: (rank, 2, "a job"))
-        return both[rank].look(number, [weights], [batch], wrapped=number < 100)
+    def of(
+        rank: int, number: int, weights: torch.Tensor, batch: torch.Tensor, size: int = 2
+    ) -> list[RankState]:
+        monkeypatch.setattr(ranks, "place_of", lambda: (rank, size, "a job"))
+        return alone[rank].look(number, [weights], [batch], wrapped=size > 2 or number < 100)
 
     return of
+
+
+def newest_folder() -> Path:
+    (folder,) = Path(os.environ["TUIMON_DIR"]).glob("tuimon-ranks-*")
+    return folder
 
 
 WEIGHTS = torch.arange(6.0)
@@ -44,6 +53,46 @@ def test_replicas_that_drift_apart_on_the_same_batch(look: Look) -> None:
     assert (found.differing, found.same_batch) == ([0], [0])
     (late,) = look(0, 3, WEIGHTS, torch.zeros(2))  # it had been the first and looks again
     assert (late.step, late.differing) == (0, [1])
+
+
+def test_one_of_four_differs_late_in_a_long_training(look: Look) -> None:
+    """Each is told of the others whose weights are not its own; few files are kept."""
+    moved = WEIGHTS.clone()
+    for update in range(0, 20 * 1024 + 1, 1024):
+        found = [
+            look(rank, update, moved if rank == 2 else WEIGHTS, torch.full((2,), rank), size=4)
+            for rank in range(4)
+        ]
+        if update == 19 * 1024:
+            moved[4] *= 1.0001
+    assert ranks.is_compared(update) and not ranks.is_compared(update - 1)
+    (newest,) = [state for state in found[3] if state.step == update - 1]
+    assert (newest.peers, newest.differing, newest.same_batch) == (3, [2], [])
+    late = [look(rank, update + 8, WEIGHTS, torch.zeros(2), size=4) for rank in range(3)]
+    assert [states[-1].differing for states in late] == [[2], [2], [0, 1, 3]]
+    folder = newest_folder()
+    assert len(list(folder.iterdir())) == 4 * ranks.KEPT_FILES
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x * (1 + 2**-17),
+        lambda x: x.flip(0),
+        lambda x: torch.where(x > 4, float("nan"), x),
+        lambda x: x[:5],
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64, torch.int64])
+def test_checksums_tell_tensors_apart(change: Any, dtype: torch.dtype) -> None:
+    values = torch.arange(1, 7, dtype=dtype)
+    same = [ranks.checksum([each]) for each in (values, values.clone())]
+    assert same[0] == same[1] != ""
+    if dtype == torch.float32:
+        assert ranks.checksum([values * (1 + 2**-23)]) == same[0], "another order of a sum"
+    changed = change(values.double()).to(dtype)
+    is_same = torch.equal(changed, values)
+    assert (ranks.checksum([changed]) == same[0]) is is_same
 
 
 def test_parts_of_one_model_are_no_replicas(look: Look) -> None:

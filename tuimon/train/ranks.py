@@ -24,17 +24,26 @@ from tuimon.model.loop import RankState
 from tuimon.train.stats import measurable
 
 # Updates whose weights are compared: often while replicas begin to drift, seldom later.
-COMPARED = frozenset((0, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512, 1024, 2048, 4096))
+_EARLY = frozenset((0, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512))
+_EVERY = 1024
 MAX_TENSORS = 64
 MAX_ELEMENTS = 4096  # of each, evenly spread
 FRESH_S = 120.0  # files older than the process by more belong to an earlier training
-_DIGITS = 6  # of single precision: sums in another order differ behind them
+PATIENCE_LOOKS = 4  # for all others; those on other hosts write nothing here
+KEPT_FILES = 8  # of each rank: the others come to the same update a step later at most
+_ODD = 0x9E3779B97F4A7C1  # spreads the bits of neighbours apart
+_DROPPED_BITS = 4  # of single precision: sums in another order differ in them
+
+
+def is_compared(number: int) -> bool:
+    """Whether checksums are made after so many updates."""
+    return number in _EARLY or number % _EVERY == 0
 
 
 class Ranks:
     """The files of one process. Used by the training thread only.
 
-    A rank that has not written yet is compared at the next look.
+    A rank that has not written yet is compared at one of the next looks.
     """
 
     def __init__(self) -> None:
@@ -42,6 +51,7 @@ class Ranks:
         self._were_equal = False
         self._folder: Path | None = None
         self._open: dict[int, tuple[str, ...]] = {}  # update -> what was written for it
+        self._looks: dict[int, int] = {}  # how often it was compared with what others have written
         self._mine: list[Path] = []
 
     @property
@@ -73,13 +83,16 @@ class Ranks:
             return []
         rank, size, job = place
         folder = self._in(job)
-        if number in COMPARED:
+        if is_compared(number):
             listed = list(params)
             grads = [param.grad for param in listed if param.grad is not None]
             sums = checksum(listed), checksum(batch), checksum(grads)
             with contextlib.suppress(OSError):
                 self._write(folder / f"{number}.{rank}", sums)
                 self._open[number] = sums
+            for old in list(self._open)[:-KEPT_FILES]:
+                del self._open[old]
+                self._looks.pop(old, None)
         return [self._judged(each, wrapped) for each in self._compare(folder, rank, size)]
 
     def close(self) -> None:
@@ -118,16 +131,22 @@ class Ranks:
         draft.write_text("\n".join(sums))
         os.replace(draft, file)
         self._mine.append(file)
+        for old in self._mine[:-KEPT_FILES]:
+            with contextlib.suppress(OSError):
+                old.unlink()
+        del self._mine[:-KEPT_FILES]
 
     def _compare(self, folder: Path, rank: int, size: int) -> Iterable[RankState]:
         for number, (weights, batch, grads) in list(self._open.items()):
+            self._looks[number] = looks = self._looks.get(number, 0) + 1
             others: dict[int, list[str]] = {}
             for other in range(size):
                 if other != rank and (sums := self._read(folder / f"{number}.{other}")):
                     others[other] = sums
-            if not others:
+            if not others or (len(others) < size - 1 and looks < PATIENCE_LOOKS):
                 continue
             del self._open[number]
+            self._looks.pop(number, None)
             yield RankState(
                 step=number - 1,
                 rank=rank,
@@ -173,21 +192,24 @@ def _job(distributed: Any) -> str:
 
 def checksum(tensors: Iterable[torch.Tensor]) -> str:
     """Of some elements of some tensors in host memory, rounded; "" where there are none."""
-    found = hashlib.sha256()
-    count = 0
+    found: list[str] = []
     for tensor in tensors:
         plain = type(tensor) in (torch.Tensor, nn.Parameter)  # a shard is not
-        if not plain or tensor.device.type != "cpu" or count >= MAX_TENSORS:
+        if not plain or tensor.device.type != "cpu" or len(found) >= MAX_TENSORS:
             continue
         values = measurable(tensor) if tensor.is_floating_point() else tensor
-        if values is None:
+        if values is None or values.is_complex() or values.layout != torch.strided:
             continue
         flat = values.detach().reshape(-1)
         part = flat[:: max(1, flat.numel() // MAX_ELEMENTS)][:MAX_ELEMENTS]
-        found.update(repr([_rounded(each) for each in part.tolist()]).encode())
-        count += 1
-    return found.hexdigest()[:16] if count else ""
+        found.append(f"{flat.numel()}:{_digest(part)}")
+    return hashlib.sha256(" ".join(found).encode()).hexdigest()[:16] if found else ""
 
 
-def _rounded(value: Any) -> Any:
-    return f"{value:.{_DIGITS - 1}g}" if isinstance(value, float) else value
+def _digest(part: torch.Tensor) -> int:
+    """A sum of whole numbers, which wraps around: the same in any order of addition."""
+    if part.is_floating_point():
+        bits = part.to(torch.float32).contiguous().view(torch.int32).to(torch.int64)
+        part = (bits + (1 << (_DROPPED_BITS - 1))) >> _DROPPED_BITS
+    places = torch.arange(1, part.numel() + 1, dtype=torch.int64, device="cpu")
+    return int((part.to(torch.int64) * (places * _ODD)).sum())
