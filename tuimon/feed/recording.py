@@ -26,13 +26,15 @@ class Recording:
     Attributes:
         segments: in order.
         info: the run; None where no part of the recording says so.
-        lost: what was not whole where it was read, by reason: "torn", "damaged", "undecodable".
+        lost: records that were not whole where it was read, by reason: "damaged", "undecodable",
+            and "torn" for an end that is none.
     """
 
     def __init__(self, segments: list[Segment], info: RunInfo | None) -> None:
         self.segments = segments
         self.info = info
-        self._damage = Damage()
+        self._torn: dict[int, int] = {}  # by segment, however often that is read
+        self._damaged: dict[int, int] = {}
         self._undecodable = 0
 
     @property
@@ -48,8 +50,8 @@ class Recording:
     @property
     def lost(self) -> dict[str, int]:
         counts = {
-            TORN: self._damage.torn,
-            DAMAGED: self._damage.damaged,
+            TORN: sum(self._torn.values()),
+            DAMAGED: sum(self._damaged.values()),
             "undecodable": self._undecodable,
         }
         return {reason: count for reason, count in counts.items() if count}
@@ -60,19 +62,48 @@ class Recording:
         Memory is bounded by the largest record.
         """
         for frame in self.frames(segment):
-            try:
-                yield frame.sequence, decode(frame.payload)
-            except (msgspec.DecodeError, ValueError):
-                self._undecodable += 1
+            record = self.decoded(frame)
+            if record is not None:
+                yield frame.sequence, record
+
+    def decoded(self, frame: Frame) -> AnyRecord | None:
+        """The record of a frame; None, and counted, where this version does not know it."""
+        try:
+            return decode(frame.payload)
+        except (msgspec.DecodeError, ValueError):
+            self._undecodable += 1
+            return None
 
     def frames(self, segment: int = 0) -> Iterator[Frame]:
         """The frames of records in order, each once."""
         newest = 0
-        for each in self.segments[segment:]:
-            for frame in each.frames(self._damage):
+        for place in range(segment, len(self.segments)):
+            for frame in self._frames_of(place):
                 if frame.ordinal > newest:
                     newest = frame.ordinal
                     yield frame
+
+    def _frames_of(self, place: int) -> Iterator[Frame]:
+        """The frames of one segment; the records that are missing among them are counted."""
+        segment, damage = self.segments[place], Damage()
+        is_whole = segment.head is None or segment.head.level == 0  # else gaps are of the thinning
+        expected, missing, seen = segment.first, 0, 0
+        for frame in segment.frames(damage):
+            missing += max(0, frame.ordinal - expected)
+            expected, seen = frame.ordinal + 1, damage.damaged
+            self._note(self._damaged, place, missing if is_whole else damage.damaged)
+            yield frame
+        at_end = damage.damaged - seen
+        if place + 1 < len(self.segments):
+            missing += max(0, self.segments[place + 1].first - expected)
+        else:
+            missing += at_end
+            self._note(self._torn, place, damage.torn)
+        self._note(self._damaged, place, missing if is_whole else damage.damaged)
+
+    @staticmethod
+    def _note(counts: dict[int, int], place: int, count: int) -> None:
+        counts[place] = max(counts.get(place, 0), count)
 
 
 def read_recording(path: Path, pid: int | None = None) -> Recording:

@@ -100,6 +100,14 @@ class Segment:
             )
 
     @property
+    def first(self) -> int:
+        """Ordinal of the first frame that it may hold; by its name where the head is damaged."""
+        if self.head is not None:
+            return self.head.first
+        told = self.path.name.removesuffix(SUFFIX).rpartition("-")[2]
+        return int(told) if told.isdecimal() else 1
+
+    @property
     def size_bytes(self) -> int:
         """Of the file; 0 where it is gone."""
         with contextlib.suppress(OSError):

@@ -1,0 +1,327 @@
+"""A recorded run as a viewer sees it: played, paused, at another speed, from any step on.
+
+The records go into the same store as those of a live run. Belongs to one thread and never waits:
+what takes long is done in pieces, one a tick.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from tuimon.errors import NoSuchRun, Refused
+from tuimon.feed.history import History
+from tuimon.feed.recording import Recording, read_recording
+from tuimon.feed.recordings import find_recording
+from tuimon.feed.registry import RunInfo
+from tuimon.feed.tail import Clock
+from tuimon.model.commands import AnyCommand
+from tuimon.model.records import CommandState, Step
+from tuimon.model.units import count
+from tuimon.view.frame import GONE, LIVE, LOADING, Exit, Frame, Replay
+from tuimon.view.late_start import apply_history
+from tuimon.view.reel import PRIMARY, Reel, start_for, steps_of, time_of
+from tuimon.view.source import SourceStatus, exit_of, hello_of
+from tuimon.view.staleness import Signs, judge
+from tuimon.view.store import RunState, Standing
+
+TICK_S = 0.03  # as a live viewer: a third of a frame at 10 Hz
+SEEK_TICK_S = 0.1  # there is nothing to see yet
+LONGEST_WAIT_S = 2.0  # of a person, for a training that was paused for an hour
+LONGEST_TICK_S = 0.5  # a viewer that was stopped does not leap
+SLOWEST, FASTEST = 1 / 8, 4096.0
+SEEK_SHARE = 0.05  # of the whole run, for one key
+END = -1  # a step to go to
+
+
+class ReplaySession:
+    """A recording in place of a run. Offers nothing that reaches a training.
+
+    Attributes:
+        state: what the records so far add up to.
+        playing: whether time goes on.
+        speed: recorded seconds a second.
+    """
+
+    def __init__(
+        self,
+        recording: Recording,
+        *,
+        path: Path | None = None,
+        at: int | None = None,
+        playing: bool = True,
+        stopwatch: Clock = time.monotonic,
+    ) -> None:
+        """Begin at the first record, or at the step `at`.
+
+        Args:
+            recording: what to show; not read by anybody else at the same time.
+            path: the folder it is from, for the other ranks of the run.
+            at: the step to go to; `END` is the last one.
+            playing: whether time goes on from the beginning.
+            stopwatch: seconds that pass for the person.
+        """
+        self.state = RunState()
+        self.playing = playing
+        self.speed = 1.0
+        self.folder = ""
+        self._recording = recording
+        self._path = path
+        self._stopwatch = stopwatch
+        self._reel = Reel(recording)
+        self._now_s: float | None = None  # recorded time of the picture
+        self._ticked_s = stopwatch()
+        self._target: int | None = None
+        self._search: Iterator[int | None] | None = None
+        self._notice = ""
+        self.first_step, self.last_step = steps_of(recording)
+        self._begin(recording.segments[0].checkpoint())
+        if at is not None:
+            self.go_to(at)
+
+    @property
+    def info(self) -> RunInfo | None:
+        """The run, as its recording says."""
+        return self._recording.info
+
+    @property
+    def step(self) -> int | None:
+        """The newest step of the picture."""
+        return None if self.state.step is None else self.state.step.step
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the picture is that of the last record."""
+        return self._reel.is_over
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is on its way to a step, or looks for one."""
+        return self._target is not None or self._search is not None
+
+    def tick(self) -> Frame:
+        """Let time pass, take in what was recorded in it, and return the picture."""
+        now_s = self._stopwatch()
+        passed_s = min(LONGEST_TICK_S, max(0.0, now_s - self._ticked_s))
+        self._ticked_s = now_s
+        if self._search is not None:
+            self._look_on(now_s + SEEK_TICK_S)
+        if self._target is not None:
+            self._approach(now_s + SEEK_TICK_S)
+        elif self.playing and self._search is None:
+            self._play(passed_s * self.speed, now_s + TICK_S)
+        return replace(self.state.frame(self._standing()), replay=self._replay())
+
+    def toggle(self) -> None:
+        """Play or pause; at the end, play from the beginning again."""
+        if self.is_at_end and not self.is_busy:
+            self._start_at(0, self._recording.segments[0].checkpoint())
+            self.playing = True
+        else:
+            self.playing = not self.playing
+
+    def change_speed(self, factor: float) -> None:
+        """Let time go faster or slower, within bounds."""
+        self.speed = min(FASTEST, max(SLOWEST, self.speed * factor))
+
+    def one_step(self) -> None:
+        """Go on by one update, and stay there."""
+        self.playing = False
+        self._target = 0 if self.step is None else self.step + 1
+
+    def go_by(self, share: float) -> None:
+        """Go back or on by a share of the whole run."""
+        last = self.last_step or self.step or 0
+        span = max(1, last - (self.first_step or 0))
+        here = self.step if self.step is not None else (self.first_step or 0)
+        self.go_to(max(0, here + round(span * share)))
+
+    def go_to(self, step: int) -> None:
+        """Show the run as it was after this step; `END` is the last one."""
+        place, history = start_for(self._recording, None if step == END else step)
+        here = self.step
+        if step == here and not self.is_busy:
+            return
+        behind = here is not None and step != END and step <= here
+        is_ahead = history is not None and place > self._reel.segment_now()
+        if behind or is_ahead:
+            self._start_at(place, history)
+        last = self.last_step
+        self._target = END if step == END or (last is not None and step >= last) else step
+
+    def go_to_event(self, *, forward: bool) -> None:
+        """Go to the next or the last thing that is not finite or critical."""
+        if forward:
+            self._search = self._reel.search(self.step)
+            return
+        found = last_critical(self.state, self.step or 0)
+        if found is not None:
+            self.go_to(found)
+        else:
+            self._notice = "nothing critical before this step"
+
+    def notice(self) -> str:
+        """What there is to say about the last key; once."""
+        words, self._notice = self._notice, ""
+        return words
+
+    def send(self, command: AnyCommand) -> CommandState:
+        """Refuse: nothing reaches a training from here."""
+        raise Refused("this is a recording: nothing was sent")
+
+    def look_at(self, rank: int) -> None:
+        """Show another rank at the same step."""
+        info = self.info
+        place = None if info is None else info.index_of(rank)
+        if info is None or place is None or self._path is None or not self._path.is_dir():
+            raise NoSuchRun(f"no recording of rank {rank}")
+        self._recording = read_recording(self._path, info.ranks[place].pid)
+        here = self.step
+        self._start_at(0, self._recording.segments[0].checkpoint())
+        if here is not None:
+            self.go_to(here)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def drain(self) -> None:
+        """Take in everything to the end, at once."""
+        while (record := self._reel.take()) is not None:
+            self.state.apply(record)
+        self._target = None
+
+    def _start_at(self, segment: int, history: History | None) -> None:
+        self.state = RunState()
+        self._reel = Reel(self._recording, segment)
+        self._now_s = None
+        self._target = self._search = None
+        self._begin(history)
+
+    def _begin(self, history: History | None) -> None:
+        rank = self._rank()
+        if self.info is not None and self.info.ranks:
+            self.state.apply(hello_of(self.info, rank))
+        if history is not None:
+            apply_history(self.state, history)
+
+    def _rank(self) -> int | None:
+        ranks = self.info.ranks if self.info is not None else []
+        return next((each.rank for each in ranks if each.pid == self._recording.pid), None)
+
+    def _play(self, passed_s: float, deadline_s: float) -> None:
+        until_s = None if self._now_s is None else self._now_s + passed_s
+        while (record := self._reel.peek()) is not None:
+            at_s = time_of(record)
+            if at_s is not None:
+                if until_s is None:
+                    until_s = at_s
+                elif at_s > until_s + LONGEST_WAIT_S * self.speed:
+                    until_s = at_s - LONGEST_WAIT_S * self.speed
+                if at_s > until_s:
+                    break
+            self._take()
+            if self._stopwatch() >= deadline_s:
+                return  # cannot keep up: the time of the picture is that of its newest record
+        self._now_s = until_s
+
+    def _approach(self, deadline_s: float) -> None:
+        """Take in records up to the step that is wanted."""
+        while (record := self._reel.peek()) is not None:
+            if isinstance(record, Step) and record.optimizer == PRIMARY and self._is_there():
+                break
+            self._take()
+            if self._stopwatch() >= deadline_s:
+                return
+        self._target = None
+
+    def _is_there(self) -> bool:
+        wanted, here = self._target, self.step
+        return wanted is not None and wanted != END and here is not None and here >= wanted
+
+    def _take(self) -> None:
+        record = self._reel.take()
+        if record is None:
+            return
+        self.state.apply(record)
+        at_s = time_of(record)
+        if at_s is not None:
+            self._now_s = at_s if self._now_s is None else max(self._now_s, at_s)
+
+    def _look_on(self, deadline_s: float) -> None:
+        assert self._search is not None
+        for found in self._search:
+            if found is not None:
+                self._search = None
+                self.go_to(found)
+                return
+            if self._stopwatch() >= deadline_s:
+                return
+        self._search = None
+        self._notice = "nothing critical after this step"
+
+    def _standing(self) -> Standing:
+        lost = self._recording.lost
+        if self._recording.left_out:
+            lost["thinned out of the recording"] = self._recording.left_out
+        if self._target is not None:
+            where = "the end" if self._target == END else f"step {count(self._target)}"
+            return Standing(LOADING, f"on the way to {where}", lost=lost)
+        if self._search is not None:
+            return Standing(LOADING, "looking for the next event", lost=lost)
+        if not self.is_at_end:
+            return Standing(LIVE, lost=lost)
+        return _ended(self.state, self.info, lost)
+
+    def _replay(self) -> Replay:
+        return Replay(
+            playing=self.playing and not self.is_at_end,
+            speed=self.speed,
+            first_step=self.first_step,
+            last_step=self.last_step,
+            time_s=self._now_s,
+        )
+
+
+def last_critical(state: RunState, before_step: int) -> int | None:
+    """The newest step before this one with something not finite, or told as critical."""
+    found = [
+        each.step
+        for each in state.log.events
+        if each.severity == "critical" and each.step is not None and each.step < before_step
+    ]
+    for name in ("loss", "grad_norm"):
+        series = state.series.get(name)
+        near = series.non_finite_near(before_step, forward=False) if series else None
+        found += [] if near is None else [near]
+    return max(found, default=None)
+
+
+def _ended(state: RunState, info: RunInfo | None, lost: dict[str, int]) -> Standing:
+    """How the run stands behind its last record."""
+    goodbye = state.goodbye
+    said = Exit(goodbye.kind, goodbye.code, goodbye.detail) if goodbye else None
+    ended = said or exit_of(info.exit if info else None)
+    if ended is None:
+        detail = "the end of what was recorded so far; space plays it again"
+        return Standing(LIVE, detail, lost=lost)
+    step = None if state.step is None else state.step.step
+    signs = Signs(0, True, True, step, None, None, 0.0, said)
+    status = SourceStatus(connected=True, alive=False, caught_up=True, exit=ended, lost=lost)
+    standing = judge(0.0, status, signs)
+    detail = standing.detail.replace("the picture stays, q leaves", "space plays it again")
+    return Standing(GONE, detail, exit=standing.exit, lost=lost)
+
+
+def replay_run(token: str | None, *, at: int | None = None, playing: bool = True) -> ReplaySession:
+    """A session on what was recorded of a run, or on a file or folder.
+
+    Raises:
+        NoSuchRun, Refused, IncompatibleVersion: as their messages say.
+    """
+    path = find_recording(token)
+    session = ReplaySession(read_recording(path), path=path, at=at, playing=playing)
+    if session.info is not None:
+        session.folder = session.info.cwd
+    return session
