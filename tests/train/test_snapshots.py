@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import itertools
 import math
 import weakref
 from types import SimpleNamespace
@@ -26,9 +25,7 @@ from tuimon.train.policy import Policy
 
 EVERY, UPDATES, BACK_AT = 5, 24, 18
 KEPT = 15  # the newest multiple of EVERY whose state has proved itself by then
-COMBINATIONS = list(
-    itertools.product((torch.optim.SGD, torch.optim.AdamW), (False, True), (False, True))
-)
+COMBINATIONS = [(torch.optim.SGD, False, False), (torch.optim.AdamW, True, True)]  # all: test_exact
 
 
 class Training:
