@@ -12,7 +12,7 @@ from tuimon.cli.checks.check import BAD, Check, worst
 from tuimon.cli.checks.host import check_host
 from tuimon.cli.checks.runs import check_run, check_runs
 from tuimon.cli.checks.terminal import check_terminal
-from tuimon.errors import EXIT_FINDINGS, EXIT_OK
+from tuimon.errors import EXIT_FINDINGS, EXIT_OK, TuimonError
 from tuimon.feed import registry
 from tuimon.model.text import plain
 
@@ -22,14 +22,22 @@ _COLOURS = {"ok": "green", "warn": "yellow", "bad": "red"}
 
 
 def examine(token: str | None, *, as_json: bool) -> int:
-    """Look at everything, or at one run alone too; the exit status.
+    """Look at everything, and at one run; the exit status.
 
-    Raises:
-        NoSuchRun, Refused, IncompatibleVersion: the run that is named cannot be looked at; its
-            message says why, which is the answer.
+    A run that cannot be found is the first finding, with the status that `attach` would have.
     """
-    checks = check_run(registry.find_run(token)) if token is not None else []
-    checks += [*check_host(), *check_terminal(), *check_runs()]
+    checks: list[Check] = []
+    info = None
+    status = EXIT_OK
+    if token is not None:
+        try:
+            info = registry.find_run(token)
+            checks = check_run(info)
+        except TuimonError as error:
+            words, _, todo = str(error).partition("; ")
+            checks = [Check("run", plain(token, 40), BAD, words, todo)]
+            status = error.exit_code
+    checks += [*check_host(), *check_terminal(), *check_runs(besides=info)]
     if as_json:
         click.echo(
             json.dumps(
@@ -42,7 +50,7 @@ def examine(token: str | None, *, as_json: bool) -> int:
         )
     else:
         _print(checks)
-    return EXIT_FINDINGS if worst(checks) == BAD else EXIT_OK
+    return status or (EXIT_FINDINGS if worst(checks) == BAD else EXIT_OK)
 
 
 def _print(checks: list[Check]) -> None:

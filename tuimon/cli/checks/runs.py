@@ -8,6 +8,7 @@ import socket
 import stat
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tuimon.cli.checks.check import BAD, OK, WARN, Check
@@ -36,8 +37,10 @@ _TAIL_RECORDS = 1 << 16
 _TAIL_S = 1.0
 
 
-def check_runs(environ: Mapping[str, str] = os.environ) -> list[Check]:
-    """What there is of this user's, of others, and of other hosts."""
+def check_runs(
+    environ: Mapping[str, str] = os.environ, *, besides: RunInfo | None = None
+) -> list[Check]:
+    """What there is of this user's on this host and on others; `besides` has been looked at."""
     runs = registry.list_runs(environ)
     live = [run for run in runs if registry.is_alive(run)]
     named = ", ".join(f"{plain(run.name, 30)} ({run.id})" for run in live[-5:])
@@ -48,7 +51,9 @@ def check_runs(environ: Mapping[str, str] = os.environ) -> list[Check]:
     ]
     checks += [_leftovers(runs, environ), *_strays(environ), *_elsewhere()]
     for run in live:
-        checks += [each for each in check_run(run) if each.level != OK]
+        if besides is None or run.id != besides.id:
+            odd = [each for each in check_run(run) if each.level != OK]
+            checks += [replace(each, topic="runs", name=f"{run.id} {each.name}") for each in odd]
     return checks
 
 
@@ -222,8 +227,8 @@ def _instrumented(records: list[AnyRecord]) -> list[Check]:
     steps = [each for each in records if isinstance(each, Step)]
     checks = []
     if table is None:
-        todo = "no model was seen: is there an optimizer, and has it made a step?"
-        checks.append(Check("run", "model", WARN, "no layers are known yet", todo))
+        todo = "it is starting, or no optimizer has made a step: wait, then look again"
+        checks.append(Check("run", "model", WARN, "no step and no layers yet", todo))
     else:
         modules = ", ".join(plain(each, 40) for each in facts.modules[:3]) if facts else ""
         said = f"{modules or 'model'}, {count(len(table.names))} parameters"
