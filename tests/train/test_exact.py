@@ -159,7 +159,8 @@ class Going:
         else:
             group["lr"] = own if rate is None else rate(own)
             self.scaler.step(self.optimizer)
-        group["lr"] = own
+            if rate is not None:
+                group["lr"] = own
         self.scaler.update()
         self.scheduler.step()
 
