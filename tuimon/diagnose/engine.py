@@ -117,6 +117,7 @@ class Engine:
             # What is finite without the loss scale is a scale that is still being found.
             [each for each in self.autopsies if each.bad_at_scale_1 is not False],
             self._circumstances,
+            tuple(self.trials),
         )
 
     def _conclude(self) -> None:

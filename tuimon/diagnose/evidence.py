@@ -10,6 +10,7 @@ from tuimon.diagnose.circumstances import Circumstances
 from tuimon.diagnose.findings import Finding
 from tuimon.model.autopsy import Autopsy
 from tuimon.model.records import Facts, Symptom
+from tuimon.model.trials import TrialRecord
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Evidence:
     amp_verdict: str
     autopsies: Sequence[Autopsy] = ()
     circumstances: Circumstances | None = None
+    trials: Sequence[TrialRecord] = ()
 
 
 class Rule(Protocol):

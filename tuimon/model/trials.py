@@ -10,6 +10,7 @@ from tuimon.model.wire import Record
 CONFIRMED = "confirmed"  # with the change the step is sound, without it it was not
 REFUTED = "refuted"  # the change took hold, and the place is as bad as before
 NO_DIFFERENCE = "no-difference"  # it changed nothing there, or something else is bad as well
+DIFFERS = "differs"  # the same gave something else: no trial of that step can decide anything
 RESULTS = (CONFIRMED, REFUTED, NO_DIFFERENCE)
 
 MAX_TRIALS = 32  # kept by a reader; a run makes a dozen
@@ -22,7 +23,7 @@ class TrialRecord(Record, frozen=True, array_like=True, tag=51):
         finding: id of the finding that was tested, as it was concluded then.
         cause: its slug.
         change: what was changed in the replay, as a phrase: "log is given 1.2e-07 where it got 0".
-        result: "confirmed" | "refuted" | "no-difference".
+        result: "confirmed" | "refuted" | "no-difference", or "differs" of what decides nothing.
         detail: what came of it, in one or two sentences with figures.
         step: index of the update that was about to happen.
         module, op: the place of the cause, as in the finding; it holds for findings of that place.

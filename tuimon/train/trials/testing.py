@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from tuimon.model.samples import StartingWeights
     from tuimon.train.observer import Observer
     from tuimon.train.track import Track
-    from tuimon.train.trials.trying import Incident, Trials
+    from tuimon.train.trials.bench import Incident
+    from tuimon.train.trials.trying import Trials
 
 MAX_GROWTHS = 2  # times that a growing loss is looked into, of a run
 
@@ -106,7 +107,7 @@ class Testing:
         is_loss: bool,
         usual: float | None = None,
     ) -> Incident:
-        from tuimon.train.trials.trying import Incident
+        from tuimon.train.trials.bench import Incident
 
         closure = self._reruns.closure
         scale = None if track is None else self._observer.scale_of(track)

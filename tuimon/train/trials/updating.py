@@ -18,7 +18,7 @@ from tuimon.train.trials.judging import Judgement
 
 if TYPE_CHECKING:
     from tuimon.diagnose.findings import Finding
-    from tuimon.train.trials.trying import Incident
+    from tuimon.train.trials.bench import Incident
 
 _HALF = (torch.float16, torch.bfloat16)
 LESS = 10.0  # the learning rate is divided by that
