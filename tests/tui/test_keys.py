@@ -26,7 +26,7 @@ from tuimon.view.frame import GONE, PAUSED, Clip, Exit
 
 
 def test_every_action_of_the_table_does_something() -> None:
-    elsewhere = {"quit", "help", "filter", "copy", "write", "palette", "rank"}
+    elsewhere = {"quit", "help", "filter", "copy", "write", "palette", "rank", "go", "overlay"}
     for action in ACTIONS:
         handled = action.id in CHOICES or action.id in elsewhere or action.needs_training
         assert handled, action.id
@@ -109,7 +109,8 @@ async def test_axis_smoothing_and_cap() -> None:
         assert "loss log" in await viewer.press("y")
         assert "loss log" not in await viewer.press("y")
         await viewer.press("e", "o")
-        assert choice.smooth and not choice.cap
+        assert choice.keep == 0.9 and not choice.cap
+        assert "ema(0.9)" in viewer.text
 
 
 async def test_the_next_non_finite_step_gets_the_crosshair() -> None:
@@ -219,7 +220,7 @@ async def test_themes_cycle() -> None:
 async def test_help_that_does_not_fit_says_how_to_read_on(size: tuple[int, int]) -> None:
     async with driven(size=size) as viewer:
         assert "j k scroll" in await viewer.press("question_mark")
-        assert "off axis" in await viewer.press(*"j" * 60)
+        assert "off axis" in await viewer.press(*"j" * 90)
 
 
 async def test_the_footer_of_the_layers_says_what_l_does() -> None:

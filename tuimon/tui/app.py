@@ -20,9 +20,8 @@ from tuimon.tui.bridge import Bridge, Clock, RunSession
 from tuimon.tui.celldiff import ChangedCells, ScreenMemory
 from tuimon.tui.choices import CHOICES, focusable, settle_focus
 from tuimon.tui.copying import copied, write_file
-from tuimon.tui.dialogs import FilterDialog, HelpDialog, QuestionDialog
+from tuimon.tui.dialogs import HelpDialog, QuestionDialog
 from tuimon.tui.driver import SafeDriver
-from tuimon.tui.filtering import filter_line
 from tuimon.tui.mouse import pointed, pulled
 from tuimon.tui.palette import PaletteDialog
 from tuimon.tui.pane import Pane
@@ -31,8 +30,10 @@ from tuimon.tui.panels.registry import make_panel
 from tuimon.tui.reach import Question, intent
 from tuimon.tui.scene import Scene
 from tuimon.tui.screens import Box, arrange
+from tuimon.tui.second import OpenRun, SecondRun
 from tuimon.tui.taking import sent, take
 from tuimon.tui.theme import FULL, NONE, Look, remembered
+from tuimon.tui.typed import FilterDialog, filter_dialog, run_dialog, step_dialog
 from tuimon.view.frame import Frame
 
 UNFOCUSED_HZ = 4.0
@@ -46,6 +47,8 @@ class ViewerOptions:
     readonly: bool = False
     hz: float = 10.0
     price_per_hour: float | None = None
+    open_run: OpenRun | None = None  # another run by its name, to lay over the charts
+    other: str = ""  # the run that is laid over from the beginning
     folder: Path = Path()  # where an incident is written to
     remember: Callable[[str], None] = lambda theme: None  # may raise OSError or TuimonError
     dump_folder: Callable[[Frame], str] = lambda frame: f"/tmp/tuimon-dump-{frame.pid}"
@@ -81,6 +84,7 @@ class TuimonApp(App[None]):
         self.boxes: list[Box] = []
         self.failure: BaseException | None = None
         self.panes: dict[str, Pane] = {}
+        self.second = SecondRun(self.options.open_run, self.options.other)
         self._has_focus = True
         self._drawn_s = float("-inf")
         self._memory = ScreenMemory()
@@ -135,6 +139,8 @@ class TuimonApp(App[None]):
         self.draw()
 
     def _take(self, frame: Frame) -> None:
+        if words := self.second.tick(self.scene):
+            self.bridge.say(words, "bad")
         take(self.scene, frame, is_free=len(self.screen_stack) < 2)
 
     def draw(self, size: Size | None = None) -> None:
@@ -203,7 +209,13 @@ class TuimonApp(App[None]):
             self.push_screen(palette, self._chosen)
             return
         elif name == "filter":
-            self._open_filter()
+            self.push_screen(filter_dialog(scene, self.clock, self.draw))
+            return
+        elif name == "go":
+            self.push_screen(step_dialog(scene, self.clock, self.draw, self.bridge.say))
+            return
+        elif name == "overlay":
+            self.push_screen(run_dialog(scene, self.clock, self.second.name), self._lay)
             return
         elif name == "copy":
             self._copy()
@@ -238,15 +250,9 @@ class TuimonApp(App[None]):
         pulled(self.scene, self.boxes, message)
         self.draw()
 
-    def _open_filter(self) -> None:
-        content, change = filter_line(self.scene)
-
-        def changed(words: str) -> None:
-            change(words)
-            self.draw()
-
+    def _lay(self, name: str | None) -> None:
+        self.bridge.say(self.second.lay((name or "").strip()), "key")
         self.draw()
-        self.push_screen(FilterDialog(self.scene.look, self.clock, content, changed))
 
     def _copy(self) -> None:
         found = copied(self.scene)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuimon.tui import glyphs as glyph_sets
-from tuimon.tui import theme
+from tuimon.tui import theme, time_choices
 from tuimon.tui.actions import (
     ON_CHART,
     ON_EVENTS,
@@ -14,7 +14,6 @@ from tuimon.tui.actions import (
     SCREENS,
     kind_of,
 )
-from tuimon.tui.chart import history_of
 from tuimon.tui.event_log import open_newest, select_bad, stand_on_hold
 from tuimon.tui.layer_screen import open_layer
 from tuimon.tui.ordering import next_order
@@ -47,7 +46,6 @@ from tuimon.tui.scene import (
 from tuimon.tui.screens import CHART_PREFIX, Box, chart_names
 from tuimon.tui.scrolling import FAR
 
-_SERIES = {"loss": "loss", "grad": "grad_norm"}
 _UNFOCUSABLE = ("header", "alert", "footer", "detail", "ledger", "compact", "tiny")
 _FIRST_PANEL = {
     OVERVIEW: "loss",
@@ -59,13 +57,6 @@ _FIRST_PANEL = {
     OUTPUT: "output",
     AMP: CHART_PREFIX + "loss_scale",
 }
-
-
-def series_of(panel: str) -> str | None:
-    """The series a chart panel shows."""
-    if panel.startswith(CHART_PREFIX):
-        return panel.removeprefix(CHART_PREFIX)
-    return _SERIES.get(panel)
 
 
 def focusable(boxes: list[Box]) -> list[str]:
@@ -120,7 +111,7 @@ def back(scene: Scene, boxes: list[Box]) -> None:
         scene.log.filter = ""
     elif kind == ON_OUTPUT and scene.scroll(ON_OUTPUT).filter:
         scene.scroll(ON_OUTPUT).filter = ""
-    elif kind == ON_CHART and scene.charts.cross_step is not None:
+    elif kind in (ON_CHART, ON_LAYERS) and scene.charts.cross_step is not None:
         scene.charts.cross_step = None
     elif alert is not None:
         scene.alert_hidden = alert.identity
@@ -149,88 +140,9 @@ def _sideways(direction: int) -> Choice:
         if kind == ON_LAYERS:
             fold(scene, open_it=direction > 0)
         elif kind == ON_CHART:
-            _move_cross(scene, direction)
+            time_choices.cross(direction)(scene, boxes)
         elif kind == ON_OUTPUT:
             sideways(scene, direction)
-
-    return choose
-
-
-def _move_cross(scene: Scene, direction: int) -> None:
-    """One cell column left or right; from the newest step when there is no crosshair yet."""
-    reach = _reach(scene)
-    if reach is None:
-        return
-    desk = scene.charts
-    start, end = desk.window.steps(*reach)
-    per_cell = max(1, round((end - start) / max(1, desk.columns)))
-    now = desk.cross_step
-    if now is None or not start <= now < end:
-        moved = min(reach[1], end - 1)
-    else:
-        moved = now + direction * per_cell
-    desk.cross_step = max(start, min(moved, end - 1, max(reach[1], start)))
-
-
-def _reach(scene: Scene) -> tuple[int, int] | None:
-    name = series_of(scene.focus)
-    series = scene.frame.series.get(name) if name else None
-    if series is None or series.first_step is None or series.last_step is None:
-        return None
-    return history_of(scene, series)
-
-
-def _scale_time(factor: float) -> Choice:
-    def choose(scene: Scene, boxes: list[Box]) -> None:
-        if kind_of(scene.focus) == ON_LAYERS:
-            desk = scene.heat
-            desk.bucket = max(1, min(1 << 20, desk.bucket * 2 if factor > 1 else desk.bucket // 2))
-            return
-        reach = _reach(scene)
-        if reach is not None:
-            scene.charts.window.zoom(factor, *reach, around=scene.charts.cross_step)
-
-    return choose
-
-
-def _whole(scene: Scene, boxes: list[Box]) -> None:
-    if kind_of(scene.focus) == ON_LAYERS:
-        scene.heat.bucket, scene.heat.end = 1, None
-        return
-    scene.charts.window.whole()
-    scene.charts.cross_step = None
-
-
-def _pan(screens: float) -> Choice:
-    def choose(scene: Scene, boxes: list[Box]) -> None:
-        if kind_of(scene.focus) == ON_LAYERS:
-            _pan_heat(scene, screens, boxes)
-            return
-        reach = _reach(scene)
-        if reach is not None:
-            scene.charts.window.pan(screens, *reach)
-
-    return choose
-
-
-def _pan_heat(scene: Scene, screens: float, boxes: list[Box]) -> None:
-    heat, desk = scene.frame.heat, scene.heat
-    if heat is None or heat.first_step is None or heat.last_step is None:
-        return
-    span = desk.columns * desk.bucket
-    end = desk.end if desk.end is not None else heat.last_step + 1
-    moved = end + round(screens * span)
-    desk.end = None if moved > heat.last_step else max(moved, heat.first_step + span)
-
-
-def _chart_choice(field: str) -> Choice:
-    def choose(scene: Scene, boxes: list[Box]) -> None:
-        name = series_of(scene.focus)
-        if name is None:
-            return
-        choice = scene.charts.of(name)
-        setattr(choice, field, not getattr(choice, field))
-        choice.bounds.forget()
 
     return choose
 
@@ -243,35 +155,12 @@ def _bad(direction: int) -> Choice:
         if kind in (ON_EVENTS, ON_INCIDENT):
             return select_bad(scene, direction)
         if kind == ON_CHART:
-            return _bad_step(scene, direction)
+            return time_choices.bad_step(scene, direction)
         if kind == ON_OUTPUT:
             return next_trouble(scene, direction)
         return None
 
     return choose
-
-
-def _bad_step(scene: Scene, direction: int) -> str | None:
-    """Put the crosshair on the next NaN or Inf of the focused series, and bring it into sight."""
-    name = series_of(scene.focus)
-    series = scene.frame.series.get(name) if name else None
-    reach = _reach(scene)
-    if series is None or reach is None:
-        return "no values yet"
-    desk = scene.charts
-    start = desk.cross_step
-    if start is None:
-        start = -1 if direction > 0 else FAR
-    found = series.non_finite_near(start, forward=direction > 0)
-    if found is None:
-        found = series.non_finite_near(-1 if direction > 0 else FAR, forward=direction > 0)
-    if found is None:
-        return f"no NaN or Inf in {(name or '').replace('_', ' ')} so far"
-    desk.cross_step = found
-    shown = desk.window.steps(*reach)
-    if desk.window.span is not None and not shown[0] <= found < shown[1]:
-        desk.window.end = max(reach[0] + desk.window.span, found + desk.window.span // 2)
-    return None
 
 
 def open_look(scene: Scene, layer: str) -> None:
@@ -330,14 +219,17 @@ CHOICES: dict[str, Choice] = {
     "theme": _theme,
     "left": _sideways(-1),
     "right": _sideways(1),
-    "closer": _scale_time(0.5),
-    "wider": _scale_time(2.0),
-    "whole": _whole,
-    "earlier": _pan(-0.5),
-    "later": _pan(0.5),
-    "log": _chart_choice("log"),
-    "smooth": _chart_choice("smooth"),
-    "cap": _chart_choice("cap"),
+    "closer": time_choices.scale_time(0.5),
+    "wider": time_choices.scale_time(2.0),
+    "whole": time_choices.whole,
+    "earlier": time_choices.pan(-0.5),
+    "later": time_choices.pan(0.5),
+    "log": time_choices.toggle("log"),
+    "smooth": time_choices.smooth,
+    "cap": time_choices.toggle("cap"),
+    "cross_left": time_choices.cross(-1),
+    "cross_right": time_choices.cross(1),
+    "spike": time_choices.spike,
     "down": move(1),
     "up": move(-1),
     "top": move(-FAR),

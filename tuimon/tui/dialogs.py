@@ -234,51 +234,6 @@ class QuestionDialog(Dialog[AnyCommand | None]):
             self.draw()
 
 
-class FilterDialog(Dialog[str]):
-    """One line at the bottom; what is below follows with every letter."""
-
-    DEFAULT_CSS = "FilterDialog { align: left bottom; }"
-
-    def __init__(
-        self, look: Look, clock: Clock, content: str, changed: Callable[[str], None]
-    ) -> None:
-        super().__init__(look, clock)
-        self.line = TypedLine(content)
-        self.changed = changed
-
-    def on_mount(self) -> None:
-        """Nothing is dimmed: the person watches the result."""
-        self.styles.background = "transparent"
-        self.draw()
-
-    def draw(self) -> None:
-        """The line."""
-        width = self.app.size.width
-        head: Row = [text(self.look, " / ", "key", "selected", bold=True)]
-        tail = text(self.look, " enter keeps  esc clears ", "dim", "selected")
-        room = max(4, width - 3 - cell_len(tail.text))
-        row = [*head, *self.line.row(self.look, room), tail]
-        self.sheet.show(self.look, [fit(self.look, row, width)], width)
-
-    def pressed(self, event: Key) -> None:
-        """Edit, keep or clear."""
-        if event.key == "enter":
-            self.dismiss(self.line.content)
-        elif event.key == "escape":
-            self.changed("")
-            self.dismiss("")
-        elif self.line.press(event):
-            self.changed(self.line.content)
-            self.draw()
-
-    def on_paste(self, event: Paste) -> None:
-        """Pasted text is typed text here."""
-        event.stop()
-        self.line.insert(event.text)
-        self.changed(self.line.content)
-        self.draw()
-
-
 class HelpDialog(Dialog[None]):
     """All keys of this viewer, and what the marks mean."""
 

@@ -8,6 +8,7 @@ import numpy as np
 from rich.segment import Segment
 
 from tuimon.model.records import NON_FINITE
+from tuimon.tui import crossing
 from tuimon.tui.marking import columns_of, mark_row
 from tuimon.tui.ordering import TREE, WORDS, settle_order
 from tuimon.tui.rows import Row, centred, data, fit, framed, text, thumb_of
@@ -115,8 +116,9 @@ class HeatPanel:
         heat, desk, frame = scene.frame.heat, scene.heat, scene.frame
         table = (frame.layers.epoch, len(frame.layers.names)) if frame.layers else None
         chosen = (desk.cursor, desk.top, desk.bucket, desk.end, desk.tree.version, desk.absolute)
-        told = (frame.commands, len(frame.events))
-        return (heat.version if heat else -1, table, chosen, told)
+        told = (frame.commands, len(frame.events), len(frame.milestones))
+        cross = scene.charts.cross_step
+        return (heat.version if heat else -1, table, chosen, told, cross)
 
     def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
         """The panel."""
@@ -138,14 +140,20 @@ class HeatPanel:
         settle_order(scene)
         rows = desk.tree.rows()
         label_width = label_cells(width)
-        self.columns = desk.columns = max(1, width - 2 - label_width - 1)
-        window = heat_window(desk, frame.heat.first_step or 0, frame.heat.last_step, self.columns)
+        room = max(1, width - 2 - label_width - 1)
+        beside = crossing.value_cells(scene, room)
+        self.columns = desk.columns = room - beside
+        cross, first = scene.charts.cross_step, frame.heat.first_step or 0
+        window = heat_window(desk, first, frame.heat.last_step, self.columns)
+        crossing.lead(desk, cross, (window.start, window.end))
+        window = heat_window(desk, first, frame.heat.last_step, self.columns)
         marked = columns_of(frame, window.start, window.end, self.columns)
         self.visible_rows = max(1, height - 2 - bool(marked))
         clamp(desk, len(rows), self.visible_rows)
         shown = rows[desk.top : desk.top + self.visible_rows]
         codes = visible_codes(scene, shown, window, self.columns)
         body = self._body(scene, shown, codes, ever_bad, label_width=label_width, focused=focused)
+        self._cross(scene, body, shown, window, label_width=label_width, beside=beside)
         if not rows:
             body = centred(look, "no layer matches  (esc shows all)", width - 2, height - 2)
         if marked and height > 3:
@@ -159,7 +167,7 @@ class HeatPanel:
             title=title,
             reading=self._reading(scene, len(rows), len(shown)),
             foot=legend(look, width, absolute=desk.absolute),
-            foot_right=_steps(look, window, frame.heat.last_step),
+            foot_right=_steps(scene, window, frame.heat.last_step),
             focused=focused,
             thumb=thumb_of(desk.top, self.visible_rows, len(rows)),
         )
@@ -190,6 +198,27 @@ class HeatPanel:
             fit(look, blank, label_width + 1 + self.columns) for _ in range(height - len(body))
         ]
         return body
+
+    def _cross(
+        self,
+        scene: Scene,
+        body: list[Row],
+        shown: list[TreeRow],
+        window: HeatWindow,
+        *,
+        label_width: int,
+        beside: int,
+    ) -> None:
+        """Mark the column of the crosshair in all rows, with the values there at their ends."""
+        cross = scene.charts.cross_step
+        if cross is None:
+            return
+        column = (cross - window.start) // window.bucket
+        values = crossing.values(scene, shown) if beside else []
+        for index, row in enumerate(body):
+            if 0 <= column < self.columns:
+                row = crossing.crossed_row(scene.look, row, label_width + 1 + column)
+            body[index] = [*row, *values[index]] if index < len(values) else row
 
     def _reading(self, scene: Scene, total: int, shown: int) -> list[Row]:
         look, frame, desk = scene.look, scene.frame, scene.heat
@@ -259,11 +288,14 @@ def _label(look: Look, row: TreeRow, width: int, *, bad: bool, selected: bool) -
     return fit(look, parts, width, pad=pad)
 
 
-def _steps(look: Look, window: HeatWindow, last: int) -> Row:
+def _steps(scene: Scene, window: HeatWindow, last: int) -> Row:
+    look, cross = scene.look, scene.charts.cross_step
     end = min(window.end - 1, last)
     words = f"{max(0, window.start):,} … {end:,}"
     if window.bucket > 1:
         words += f"  {window.bucket:,} steps a column"
+    if cross is not None:
+        return [text(look, f"norms at step {cross:,}", "key"), text(look, f"  {words}", "dim")]
     return [text(look, words, "dim")]
 
 

@@ -77,6 +77,8 @@ class HeatDesk:
     columns: int = 1  # cells across the map, as last drawn
     absolute: bool = False  # norms themselves, not against each layer's own median
     ranked: object = None  # of what the layers were sorted
+    crossed: int | None = None  # the crosshair that was last brought into sight
+    is_led: bool = False  # `end` is where the crosshair led, not where a person went
     series: LayerSeries = field(default_factory=LayerSeries)  # of the layer that is looked at
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tuimon.tui.curves import pane_of
 from tuimon.tui.layer_screen import is_of_a_layer
 from tuimon.tui.panels.header import alert_rows
 from tuimon.tui.panes import Box as Box
@@ -27,6 +28,8 @@ RIGHT_COLUMNS = 40
 LIST_COLUMNS = 42
 CHART_MIN_ROWS = 7
 CHART_PREFIX = "chart:"
+_FIRST_CHARTS = ("loss", "grad_norm", "lr", "loss_scale", "step_s", "memory")
+_DRAWN_ELSEWHERE = ("skipped",)  # as marks of another chart
 _ALONE = {LOOK: "look", RANKS: "ranks", OUTPUT: "output"}  # screens of one panel
 
 
@@ -107,12 +110,12 @@ def _narrow(width: int, body: int, top: int) -> list[Box]:
 
 
 def chart_names(scene: Scene) -> list[str]:
-    """Panels of all series: loss and gradient norm first, the rest by name."""
-    first = [name for name in ("loss", "grad_norm") if name in scene.frame.series]
-    rest = sorted(
-        name for name in scene.frame.series if name not in first and not is_of_a_layer(name)
-    )
-    return [CHART_PREFIX + name for name in (*first, *rest)]
+    """Panels of all series: those that tell most come first, the rest by name."""
+    series = scene.frame.series
+    panes = {pane_of(name) for name in series if not is_of_a_layer(name)}
+    panes = {pane for pane in panes if pane.partition("@")[0] not in _DRAWN_ELSEWHERE}
+    first = [pane for pane in _FIRST_CHARTS if pane in panes]
+    return [CHART_PREFIX + pane for pane in (*first, *sorted(panes.difference(first)))]
 
 
 def _charts(scene: Scene, width: int, body: int, top: int) -> list[Box]:

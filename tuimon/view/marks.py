@@ -1,10 +1,11 @@
-"""Where somebody reached into the training, for the charts and the heat map. Pure."""
+"""What happened to the training at which step, for the charts and the heat map. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tuimon.feed.milestones import EPOCH, RATE
 from tuimon.model.commands import title_words
 from tuimon.model.text import plain
 from tuimon.view.frame import Frame
@@ -24,6 +25,10 @@ _TELLING = frozenset(
         "SaveCheckpoint",
     )
 )
+COMMAND, EVENT = "command", "event"
+# Where several meet in one column the last of these is shown.
+ORDER = (EPOCH, RATE, COMMAND, EVENT)
+_TOLD_EVENTS = (BREAKPOINT, "resumed")
 
 
 class Mark(NamedTuple):
@@ -31,10 +36,26 @@ class Mark(NamedTuple):
 
     step: int
     words: str
+    kind: str = COMMAND
+
+
+class Marks:
+    """The marks of the newest frame that was asked about: made anew only when there are others."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[object, ...] = ()
+        self._found: list[Mark] = []
+
+    def of(self, frame: Frame) -> list[Mark]:
+        """By step."""
+        seen = (frame.commands, frame.events, frame.milestones)
+        if len(self._seen) != 3 or any(a is not b for a, b in zip(seen, self._seen, strict=True)):
+            self._seen, self._found = seen, marks(frame)
+        return self._found
 
 
 def marks(frame: Frame) -> list[Mark]:
-    """What took effect, by step."""
+    """What took effect, what went wrong, where epochs begin and where rates jump, by step."""
     found = []
     for state in frame.commands:
         if state.state != "applied" or state.step is None or state.command not in _TELLING:
@@ -43,12 +64,19 @@ def marks(frame: Frame) -> list[Mark]:
         if state.command != "SaveCheckpoint" and (state.old is not None or state.new is not None):
             words += f" ({state.old or '–'} → {state.new or '–'})"
         found.append(Mark(state.step, plain(words, 200)))
-    found += [
-        Mark(event.step, plain(event.text.removesuffix(f" at step {event.step:,}"), 200))
-        for event in frame.events
-        if event.kind == BREAKPOINT and event.step is not None
-    ]
+    for event in frame.events:
+        if event.step is None:
+            continue
+        if event.severity in ("warning", "critical") or event.kind in _TOLD_EVENTS:
+            words = plain(event.text.removesuffix(f" at step {event.step:,}"), 200)
+            found.append(Mark(event.step, words, EVENT))
+    found += [Mark(step, plain(words, 200), kind) for step, kind, words in frame.milestones]
     return sorted(found)
+
+
+def worst(found: Sequence[Mark]) -> Mark:
+    """The one that is shown where several meet; the newest of its kind."""
+    return max(found, key=lambda mark: (ORDER.index(mark.kind), mark.step))
 
 
 def told(found: Sequence[Mark]) -> str:
@@ -56,4 +84,5 @@ def told(found: Sequence[Mark]) -> str:
     if not found:
         return ""
     more = f"  and {len(found) - 1:,} more" if len(found) > 1 else ""
-    return f"{found[-1].words} at step {found[-1].step:,}{more}"
+    shown = worst(found)
+    return f"{shown.words} at step {shown.step:,}{more}"

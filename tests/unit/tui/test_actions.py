@@ -30,7 +30,7 @@ def test_keys_have_the_names_textual_sends() -> None:
         "full_stop", "left_square_bracket", "right_square_bracket", "plus", "minus", "slash",
         "question_mark", "space", "exclamation_mark", "less_than_sign", "greater_than_sign",
         "equals_sign", "colon", "left_parenthesis", "right_parenthesis", "left_curly_bracket",
-        "right_curly_bracket", "vertical_line",
+        "right_curly_bracket", "vertical_line", "at", "comma", "semicolon",
     }  # fmt: skip
     for key, action in bindings(readonly=False):
         assert len(key) == 1 or key in named, (key, action.id)

@@ -1,0 +1,101 @@
+"""A line at the bottom of the screen that the picture follows while somebody types into it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rich.cells import cell_len
+from textual.events import Key, Paste
+
+from tuimon.tui.bridge import Clock
+from tuimon.tui.dialogs import Dialog, TypedLine
+from tuimon.tui.filtering import filter_line
+from tuimon.tui.rows import Row, fit, text
+from tuimon.tui.scene import Scene
+from tuimon.tui.theme import Look
+from tuimon.tui.time_choices import go_to
+
+Say = Callable[[str], None]
+
+
+def filter_dialog(scene: Scene, clock: Clock, draw: Callable[[], None]) -> FilterDialog:
+    """The filter of the list that has the focus."""
+    content, change = filter_line(scene)
+
+    def changed(words: str) -> None:
+        change(words)
+        draw()
+
+    draw()
+    return FilterDialog(scene.look, clock, content, changed)
+
+
+def step_dialog(scene: Scene, clock: Clock, draw: Callable[[], None], say: Say) -> FilterDialog:
+    """A step for the crosshair, which follows what is typed."""
+    before = scene.charts.cross_step
+
+    def changed(words: str) -> None:
+        say(go_to(scene, words, before) or "")
+        draw()
+
+    words = ("step", "enter stays there  esc returns")
+    return FilterDialog(scene.look, clock, "", changed, words=words)
+
+
+def run_dialog(scene: Scene, clock: Clock, present: str) -> FilterDialog:
+    """The name of a run to lay over the charts; nothing typed takes the present one away."""
+    words = ("overlay run", "id, name or pid; enter lays it over  esc takes it away")
+    return FilterDialog(scene.look, clock, present, lambda typed: None, words=words)
+
+
+class FilterDialog(Dialog[str]):
+    """One line at the bottom; what is below follows with every letter."""
+
+    DEFAULT_CSS = "FilterDialog { align: left bottom; }"
+
+    def __init__(
+        self,
+        look: Look,
+        clock: Clock,
+        content: str,
+        changed: Callable[[str], None],
+        *,
+        words: tuple[str, str] = ("/", "enter keeps  esc clears"),
+    ) -> None:
+        """`words` are what stands before the line, and what its keys do."""
+        super().__init__(look, clock)
+        self.line = TypedLine(content)
+        self.changed = changed
+        self.words = words
+
+    def on_mount(self) -> None:
+        """Nothing is dimmed: the person watches the result."""
+        self.styles.background = "transparent"
+        self.draw()
+
+    def draw(self) -> None:
+        """The line."""
+        width = self.app.size.width
+        head: Row = [text(self.look, f" {self.words[0]} ", "key", "selected", bold=True)]
+        tail = text(self.look, f" {self.words[1]} ", "dim", "selected")
+        room = max(4, width - cell_len(head[0].text) - cell_len(tail.text))
+        row = [*head, *self.line.row(self.look, room), tail]
+        self.sheet.show(self.look, [fit(self.look, row, width)], width)
+
+    def pressed(self, event: Key) -> None:
+        """Edit, keep or clear."""
+        if event.key == "enter":
+            self.dismiss(self.line.content)
+        elif event.key == "escape":
+            self.changed("")
+            self.dismiss("")
+        elif self.line.press(event):
+            self.changed(self.line.content)
+            self.draw()
+
+    def on_paste(self, event: Paste) -> None:
+        """Pasted text is typed text here."""
+        event.stop()
+        self.line.insert(event.text)
+        self.changed(self.line.content)
+        self.draw()
