@@ -24,15 +24,13 @@ def two() -> Iterator[list[StandIn]]:
         run.end()
 
 
-def test_a_person_picks_one_by_its_number(two: list[StandIn]) -> None:
+def test_a_person_picks_one(two: list[StandIn]) -> None:
     terminal = Terminal("-m", "tuimon", "attach")
     try:
-        shown = terminal.until("Watch which run")
+        shown = terminal.until("2 live")
         assert all(run.run_id in shown for run in two)
         assert shown.index(two[1].run_id) < shown.index(two[0].run_id), "the newest is not first"
-        terminal.send(b"7\n")
-        terminal.until("not in the range")
-        terminal.send(b"2\n")
+        terminal.send(b"j\r")
         assert f":{two[0].process.pid}" in terminal.until("a.weight")
         terminal.send(b"q")
         assert terminal.end() == 0

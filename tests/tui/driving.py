@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 from tests.tui.fake import FakeRun, FakeSession
 from tuimon.tui.app import TuimonApp, ViewerOptions
 from tuimon.tui.glyphs import BRAILLE, GlyphSet
+from tuimon.tui.picking import Choices
 from tuimon.tui.theme import FULL, Look
 from tuimon.view.frame import Frame
 
@@ -74,12 +75,16 @@ async def driven(
     readonly: bool = False,
     glyphs: GlyphSet = BRAILLE,
     colours: str = FULL,
+    choices: Choices | None = None,
 ) -> AsyncIterator[Driven]:
     """A viewer on a fake session at a size."""
     session = FakeSession(frame if frame is not None else FakeRun(steps=400).frame())
     clock = Clock()
     options = ViewerOptions(
-        readonly=readonly, hz=_NO_TICKS_HZ, dump_folder=lambda f: f"/data/dumps/{f.step}"
+        readonly=readonly,
+        hz=_NO_TICKS_HZ,
+        choices=choices,
+        dump_folder=lambda f: f"/data/dumps/{f.step}",
     )
     app = TuimonApp(session, Look(colours=colours, glyphs=glyphs), clock=clock, options=options)
     async with app.run_test(size=size) as pilot:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from tests.tui.driving import driven
+from tests.tui.fake import FakeSession
 from tests.tui.full import full_frame
-from tuimon.tui.scene import LAYER, LAYERS
+from tuimon.feed.registry import RankInfo, RunInfo
+from tuimon.tui.picking import Choices
+from tuimon.tui.scene import LAYER, LAYERS, OVERVIEW
+from tuimon.view.runs import RunGlance
+from tuimon.view.series import Series
 
 
 async def test_a_layer_is_opened_walked_and_left() -> None:
@@ -60,3 +65,39 @@ async def test_screens_without_data_say_what_would_fill_them() -> None:
         assert "the first batch is looked at" in await viewer.press("7")
         assert "single process" in await viewer.press("8")
         assert "tuimon run --attach" in await viewer.press("9")
+
+
+async def test_a_run_is_picked_among_those_of_the_host() -> None:
+    opened: list[str] = []
+    runs = tuple(
+        RunGlance(
+            RunInfo(id=f"r{at}", name=f"run-{at}", host="gpu-07", uid=0, folder="/x",
+                    ranks=[RankInfo(0, 100 + at, 1, "1.ring")]),
+            "running" if at < 2 else "gone", 10 * at, 60.0,
+            ended="" if at < 2 else "ok 0", loss=_losses(at) if at < 2 else None,
+        )
+        for at in range(4)
+    )  # fmt: skip
+
+    def open_run(run: RunGlance) -> FakeSession:
+        opened.append(run.info.id)
+        return FakeSession(full_frame(name=run.info.name, run_id=run.info.id))
+
+    choices = Choices(lambda: runs, open_run)
+    async with driven(full_frame(run_id="r0"), choices=choices) as viewer:
+        text = await viewer.press("W")
+        assert "2 live, 2 ended" in text and "loss 2.5" in text and "ok 0" in text
+        assert "is the one that is shown" in await viewer.press("enter")
+        await viewer.press("j")
+        text = await viewer.press("enter")
+        assert opened == ["r1"] and viewer.app.scene.frame.name == "run-1" and "grad norm" in text
+        assert viewer.app.scene.screen == OVERVIEW
+    async with driven(full_frame()) as viewer:
+        assert "on another host" in await viewer.press("W")
+
+
+def _losses(at: int) -> Series:
+    series = Series("loss")
+    for step in range(50):
+        series.append(step, 3.0 - step / 98)
+    return series

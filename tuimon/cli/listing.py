@@ -16,14 +16,12 @@ from tuimon.feed import registry
 from tuimon.feed.codec import decode
 from tuimon.feed.registry import ExitInfo, RankInfo, RunInfo
 from tuimon.feed.ring import RingReader, RingStatus
-from tuimon.model.records import ENDED, HELD, PAUSED, RUNNING, STATE_NAMES, Goodbye
+from tuimon.model.records import HELD, PAUSED, Goodbye
 from tuimon.model.text import plain
 from tuimon.model.units import DASH, count, duration_s, number
+from tuimon.view.runs import GONE, header_of, state_of
 from tuimon.view.waits import cost_of, waited
 
-SILENT_AFTER_S = 30.0  # longer than nearly every step; the live view knows the run's own pace
-_GONE = STATE_NAMES[ENDED]
-_TELLING = (STATE_NAMES[HELD], STATE_NAMES[PAUSED], STATE_NAMES[RUNNING])
 _TAIL_RECORDS = 1 << 20
 
 
@@ -46,7 +44,7 @@ def describe(info: RunInfo, now_s: float, price: float | None = None) -> dict[st
     """The JSON object of one run."""
     alive = registry.is_alive(info)
     going = [each for each in info.ranks if registry.rank_is_alive(each)]
-    headers = [_status(info, each) for each in going or info.ranks]
+    headers = [header_of(info, each) for each in going or info.ranks]
     ended = None if alive else how_it_ended(info)
     waits_s = _waits_s(headers, now_s) if alive else None
     steps = [each.step for each in headers if each is not None and each.step is not None]
@@ -56,7 +54,7 @@ def describe(info: RunInfo, now_s: float, price: float | None = None) -> dict[st
         "host": info.host,
         "pid": info.main_pid,
         "ranks": info.world_size,
-        "state": _state_of_all(headers, now_s) if alive else _GONE,
+        "state": state_of(headers, now_s) if alive else GONE,
         "step": max(steps, default=info.last_step),
         "started_at": datetime.fromtimestamp(info.started_at_s, UTC).isoformat(timespec="seconds"),
         "exit": None
@@ -136,26 +134,3 @@ def _cells(row: dict[str, Any], now_s: float) -> tuple[str, ...]:
         duration_s(max(0.0, age_s)),
         plain(how, 60),
     )
-
-
-def _state_of_all(headers: list[RingStatus | None], now_s: float) -> str:
-    """The word for a run: a rank that is held or paused stands for all, for they wait for it."""
-    words = [_state(header, now_s) for header in headers] or ["silent"]
-    return next((word for word in _TELLING if word in words), words[0])
-
-
-def _state(status: RingStatus | None, now_s: float) -> str:
-    if status is None:
-        return "silent"
-    name = STATE_NAMES.get(status.state, STATE_NAMES[RUNNING])
-    if status.state == RUNNING and now_s - status.beat_ns / 1e9 > SILENT_AFTER_S:
-        return "silent"
-    # It has said goodbye and is still there: its last `atexit` functions run.
-    return STATE_NAMES[RUNNING] if name == _GONE else name
-
-
-def _status(info: RunInfo, rank: RankInfo) -> RingStatus | None:
-    ring = info.path / rank.ring
-    with contextlib.suppress(TuimonError), contextlib.closing(RingReader(ring)) as reader:
-        return reader.status()
-    return None

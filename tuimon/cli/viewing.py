@@ -11,6 +11,7 @@ from tuimon.config import price_per_hour
 from tuimon.errors import EXIT_OK, UsageError
 from tuimon.feed import registry
 from tuimon.feed.registry import RunInfo
+from tuimon.model.text import plain
 
 DEFAULT_HZ = 10.0
 ONCE_COLUMNS, ONCE_LINES = 120, 40  # what the screen is made for
@@ -49,8 +50,11 @@ def attach(
             price_per_hour=price,
             theme=theme,
         )
-    info = registry.find_run(token) if token is not None else _picked()
-    return view(info, readonly=readonly, hz=hz, glyphs=glyphs, price=price, theme=theme)
+    info = registry.find_run(token) if token is not None else None
+    picks = token is None and len(_live_runs()) > 1
+    return view(
+        info, readonly=readonly, hz=hz, glyphs=glyphs, price=price, theme=theme, picks=picks
+    )
 
 
 def view(
@@ -61,13 +65,20 @@ def view(
     glyphs: str = "auto",
     price: float | None = None,
     theme: str | None = None,
+    picks: bool = False,
 ) -> int:
     """The live view of a run, or of the newest one once there is one; the exit status."""
     from tuimon.tui import start
 
     price = price if price is not None else price_per_hour()
     return start.attach(
-        info, readonly=readonly, hz=hz, glyphs=glyphs, price_per_hour=price, theme=theme
+        info,
+        readonly=readonly,
+        hz=hz,
+        glyphs=glyphs,
+        price_per_hour=price,
+        theme=theme,
+        picks=picks,
     )
 
 
@@ -79,8 +90,7 @@ def print_once(token: str | None, *, via: str | None = None, glyphs: str) -> int
     """
     from tuimon.tui import start
 
-    width = _positive(os.environ.get("COLUMNS", "")) or ONCE_COLUMNS
-    height = _positive(os.environ.get("LINES", "")) or ONCE_LINES
+    width, height = size_of_once()
     if via is not None:
         click.echo(start.once_far(via, token, width=width, height=height, glyphs=glyphs))
     else:
@@ -89,6 +99,12 @@ def print_once(token: str | None, *, via: str | None = None, glyphs: str) -> int
             _say_if_several(run)
         click.echo(start.once(run, width=width, height=height, glyphs=glyphs))
     return EXIT_OK
+
+
+def size_of_once() -> tuple[int, int]:
+    """Cells of a picture that is printed: as COLUMNS and LINES say."""
+    width = _positive(os.environ.get("COLUMNS", "")) or ONCE_COLUMNS
+    return width, _positive(os.environ.get("LINES", "")) or ONCE_LINES
 
 
 def relay(token: str | None) -> int:
@@ -110,20 +126,18 @@ def relay(token: str | None) -> int:
     return EXIT_OK
 
 
-def _picked() -> RunInfo | None:
-    """The live run that the person means; None is the newest of all, waited for."""
-    from tuimon.cli import picking
-
-    live = picking.live_runs()
-    return picking.ask_which(live) if len(live) > 1 else None
+def _live_runs() -> list[RunInfo]:
+    """Runs of this user on this host whose processes exist, oldest first."""
+    return [info for info in registry.list_runs() if registry.is_alive(info)]
 
 
 def _say_if_several(shown: RunInfo) -> None:
-    from tuimon.cli import picking
-
-    others = sum(info.id != shown.id for info in picking.live_runs())
+    others = sum(info.id != shown.id for info in _live_runs())
     if others:
-        picking.say_which(shown, others)
+        words = (
+            f"showing {plain(shown.name, 40)} ({shown.id}), the newest of {others + 1} live runs"
+        )
+        click.echo(f"tuimon: {words}; name another: tuimon attach RUN", err=True)
 
 
 def need_terminal(instead: str, what_it_does: str) -> None:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tuimon.tui.scene import AMP, CHARTS, DATA, EVENTS, LAYER, LAYERS, OUTPUT, RANKS, SYSTEM, Scene
+from tuimon.tui.scene import (
+    AMP,
+    CHARTS,
+    DATA,
+    EVENTS,
+    LAYER,
+    LAYERS,
+    OUTPUT,
+    RANKS,
+    RUNS,
+    SYSTEM,
+    Scene,
+)
 from tuimon.tui.screens import CHART_PREFIX
 from tuimon.view.frame import GONE, HELD, LOADING, OTHER_VERSION, PAUSED, RECONNECTING, WAITING
 
@@ -13,7 +25,8 @@ VIEWS = "views"
 TIME = "charts"
 ROWS = "lists: layers, events, ranks, batches, output"
 TRAINING = "training"
-GROUPS = (VIEWS, TIME, ROWS, TRAINING)
+REPLAY = "replay of a recording"
+GROUPS = (VIEWS, TIME, ROWS, TRAINING, REPLAY)
 
 # States in which nothing can be sent, so that no footer offers it.
 UNREACHABLE = frozenset({WAITING, LOADING, GONE, RECONNECTING, OTHER_VERSION})
@@ -30,6 +43,7 @@ ON_BATCHES = "batches"
 ON_BATCH = "batch"
 ON_OUTPUT = "output"
 ON_DEVICES = "devices"
+ON_RUNS = "runs"
 # What j, k and the wheel move in.
 LISTS = (
     ON_LAYERS,
@@ -42,6 +56,7 @@ LISTS = (
     ON_BATCH,
     ON_OUTPUT,
     ON_DEVICES,
+    ON_RUNS,
 )
 
 
@@ -150,6 +165,7 @@ ACTIONS = (
     Action("ranks", ("8",), "ranks of a distributed training", VIEWS),
     Action("output", ("9",), "output of the training", VIEWS),
     Action("rank", ("r",), "show the selected rank, or the next one", VIEWS, "show", (ON_RANKS,)),
+    Action("runs", ("W",), "runs of this host: pick another one", VIEWS),
     Action("look", ("v",), "look at the newest incident", VIEWS),
     Action("copy", ("Y",), "copy the incident (OSC 52)", VIEWS, "copy", (ON_EVENTS, ON_INCIDENT)),
     Action(
@@ -213,10 +229,10 @@ ACTIONS = (
     Action(
         "open",
         ("enter",),
-        "all about the selected layer over time; read the event",
+        "open: layer over time, event, run",
         ROWS,
         "open",
-        (ON_LAYERS, ON_EVENTS),
+        (ON_LAYERS, ON_EVENTS, ON_RUNS),
     ),
     Action(
         "sort",
@@ -229,6 +245,19 @@ ACTIONS = (
     Action("palette", (":", "ctrl+p"), "every action by name", VIEWS),
     Action("help", ("?",), "help", VIEWS, "help"),
     Action("quit", ("q",), "quit the viewer; the training goes on", VIEWS, "quit"),
+)
+
+# In place of the keys above that would reach a training or look for what is known so far only.
+REPLAYING = (
+    Action("play", ("space", "p"), "play, pause", REPLAY, "play"),
+    Action("play_step", (".",), "one step, and stay there", REPLAY, "step"),
+    Action("slower", ("<",), "speed ÷ 2", REPLAY),
+    Action("faster", (">",), "speed × 2", REPLAY),
+    Action("go_back", ("H",), "back by a twentieth of the run", REPLAY, "back"),
+    Action("go_on", ("L",), "forward by a twentieth of the run", REPLAY, "on"),
+    Action("next_event", ("n",), "to the next NaN, Inf or critical event", REPLAY, "next event"),
+    Action("last_event", ("N",), "to the last one", REPLAY),
+    Action("go_to", ("J",), "go to a step", REPLAY, "go to"),
 )
 
 _TEXTUAL = {
@@ -260,14 +289,18 @@ _TEXTUAL = {
 }
 
 
-def actions(*, readonly: bool) -> tuple[Action, ...]:
+def actions(*, readonly: bool, replays: bool = False) -> tuple[Action, ...]:
     """The actions a viewer has; a read-only one has none that reaches into the training."""
+    if replays:
+        taken = {key for action in REPLAYING for key in action.keys}
+        kept = (each for each in ACTIONS if not each.needs_training and not taken & {*each.keys})
+        return (*REPLAYING, *kept)
     return tuple(action for action in ACTIONS if not (readonly and action.needs_training))
 
 
-def bindings(*, readonly: bool) -> Iterable[tuple[str, Action]]:
+def bindings(*, readonly: bool, replays: bool = False) -> Iterable[tuple[str, Action]]:
     """(key as Textual names it, action) for every key."""
-    for action in actions(readonly=readonly):
+    for action in actions(readonly=readonly, replays=replays):
         for key in action.keys:
             yield _TEXTUAL.get(key, key), action
 
@@ -283,7 +316,8 @@ def hints(scene: Scene) -> tuple[tuple[str, str], ...]:
     """(key, word) pairs of the footer; help and quit come last and always stay."""
     kind = kind_of(scene.focus)
     here, everywhere = [], []
-    for action in actions(readonly=scene.readonly or scene.frame.state in UNREACHABLE):
+    silent = scene.readonly or scene.frame.state in UNREACHABLE
+    for action in actions(readonly=silent, replays=scene.replays):
         if not action.word or action.id in ("help", "quit"):
             continue
         if action.id == "step" and scene.frame.state != "paused":
@@ -295,7 +329,12 @@ def hints(scene: Scene) -> tuple[tuple[str, str], ...]:
         word = action.word
         if action.id == "pause" and scene.frame.state == "paused":
             word = "resume"
+        replay = scene.frame.replay
+        if action.id == "play" and replay is not None and replay.playing:
+            word = "pause"
         pair = (action.keys[0], word)
+        if action.id == "play_step" and replay is not None:
+            everywhere.append(("<>", replay.speed_words))
         if kind in action.panels:
             here.append(pair)
         elif not action.panels:
@@ -310,7 +349,7 @@ def keys_markdown() -> str:
     lines = ["| key | does |", "|---|---|"]
     for group in GROUPS:
         lines.append(f"| **{group}** | |")
-        for action in ACTIONS:
+        for action in (*ACTIONS, *REPLAYING):
             if action.group == group:
                 keys = " ".join(f"`{key}`" for key in action.keys)
                 asks = ", after asking" if action.asks_first else ""
@@ -328,4 +367,5 @@ SCREENS = {
     "system": SYSTEM,
     "data": DATA,
     "output": OUTPUT,
+    "runs": RUNS,
 }

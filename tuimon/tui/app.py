@@ -3,62 +3,45 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 
 from rich.console import RenderableType
 from textual import events
 from textual._compositor import CompositorUpdate
-from textual.app import App
 from textual.geometry import Size
 from textual.screen import Screen
 
-from tuimon.model.commands import AnyCommand
 from tuimon.tui.actions import bindings, hints
+from tuimon.tui.asking import Asking
 from tuimon.tui.bridge import Bridge, Clock, RunSession
 from tuimon.tui.celldiff import ChangedCells, ScreenMemory
 from tuimon.tui.choices import CHOICES, focusable, settle_focus
-from tuimon.tui.copying import copied, write_file
-from tuimon.tui.dialogs import HelpDialog, QuestionDialog
+from tuimon.tui.copying import write_file
 from tuimon.tui.driver import SafeDriver
 from tuimon.tui.mouse import pointed, pulled
+from tuimon.tui.options import ViewerOptions as ViewerOptions
 from tuimon.tui.palette import PaletteDialog
 from tuimon.tui.pane import Pane
 from tuimon.tui.panels.ranks import rank_wanted
 from tuimon.tui.panels.registry import make_panel
-from tuimon.tui.reach import Question, intent
-from tuimon.tui.scene import Scene
+from tuimon.tui.picking import fresh, look_around, picked
+from tuimon.tui.playback import STEERING, steer
+from tuimon.tui.scene import RUNS, Scene
 from tuimon.tui.screens import Box, arrange
-from tuimon.tui.second import OpenRun, SecondRun
-from tuimon.tui.taking import sent, take
+from tuimon.tui.second import SecondRun
+from tuimon.tui.taking import take
 from tuimon.tui.theme import FULL, NONE, Look, remembered
-from tuimon.tui.typed import FilterDialog, filter_dialog, run_dialog, step_dialog
+from tuimon.tui.typed import FilterDialog
 from tuimon.view.frame import Frame
 
 UNFOCUSED_HZ = 4.0
 DIALOG_HZ = 2.0  # a dimmed background doubles the cost of a frame
 
 
-@dataclass(frozen=True)
-class ViewerOptions:
-    """How the viewer was started."""
-
-    readonly: bool = False
-    hz: float = 10.0
-    price_per_hour: float | None = None
-    open_run: OpenRun | None = None  # another run by its name, to lay over the charts
-    other: str = ""  # the run that is laid over from the beginning
-    folder: Path = Path()  # where an incident is written to
-    remember: Callable[[str], None] = lambda theme: None  # may raise OSError or TuimonError
-    dump_folder: Callable[[Frame], str] = lambda frame: f"/tmp/tuimon-dump-{frame.pid}"
-
-
 class Picture(Screen[None], inherit_bindings=False):
     """The screen that holds the panes; tab and escape are the table's, not Textual's."""
 
 
-class TuimonApp(App[None]):
+class TuimonApp(Asking):
     """Composition and delegation only: panels draw, `choices` and `reach` decide."""
 
     AUTO_FOCUS = None
@@ -81,6 +64,9 @@ class TuimonApp(App[None]):
         price = self.options.price_per_hour
         readonly = self.options.readonly
         self.scene = Scene(Frame(), look, readonly=readonly, price_per_hour=price)
+        self.scene.replays = self.options.replays
+        if self.options.picks_first:
+            self.scene.screen = self.scene.focus = RUNS
         self.boxes: list[Box] = []
         self.failure: BaseException | None = None
         self.panes: dict[str, Pane] = {}
@@ -88,7 +74,7 @@ class TuimonApp(App[None]):
         self._has_focus = True
         self._drawn_s = float("-inf")
         self._memory = ScreenMemory()
-        for key, action in bindings(readonly=self.options.readonly):
+        for key, action in bindings(readonly=readonly, replays=self.options.replays):
             self.bind(key, f"do('{action.id}')", description=action.description)
 
     def get_default_screen(self) -> Screen[None]:
@@ -139,6 +125,7 @@ class TuimonApp(App[None]):
         self.draw()
 
     def _take(self, frame: Frame) -> None:
+        look_around(self.scene, self.options.choices)
         if words := self.second.tick(self.scene):
             self.bridge.say(words, "bad")
         take(self.scene, frame, is_free=len(self.screen_stack) < 2)
@@ -189,7 +176,8 @@ class TuimonApp(App[None]):
         """Everything a key of the table does."""
         scene = self.scene
         scene.revision += 1
-        choice = CHOICES.get(name)
+        is_pick = name == "open" and scene.screen == RUNS
+        choice = None if is_pick else CHOICES.get(name)
         if choice is not None:
             if words := choice(scene, self.boxes):
                 self.bridge.say(words)
@@ -198,25 +186,19 @@ class TuimonApp(App[None]):
                 self.bridge.say(*remembered(self.scene.look.theme, self.options.remember))
             elif name == "freeze":
                 self._take(self.bridge.frame)
+            elif name == "runs":
+                look_around(scene, self.options.choices)
+        elif is_pick:
+            self._pick()
+            return
         elif name == "quit":
             self.exit()
             return
-        elif name == "help":
-            self.push_screen(HelpDialog(scene.look, self.clock, readonly=scene.readonly))
+        elif self.asks(name):
             return
-        elif name == "palette":
-            palette = PaletteDialog(scene.look, self.clock, readonly=scene.readonly)
-            self.push_screen(palette, self._chosen)
-            return
-        elif name == "filter":
-            self.push_screen(filter_dialog(scene, self.clock, self.draw))
-            return
-        elif name == "go":
-            self.push_screen(step_dialog(scene, self.clock, self.draw, self.bridge.say))
-            return
-        elif name == "overlay":
-            self.push_screen(run_dialog(scene, self.clock, self.second.name), self._lay)
-            return
+        elif self.bridge.playback is not None and name in STEERING:
+            steer(self.bridge.playback, name)
+            self._take(self.bridge.tick())
         elif name == "copy":
             self._copy()
         elif name == "rank":
@@ -250,50 +232,15 @@ class TuimonApp(App[None]):
         pulled(self.scene, self.boxes, message)
         self.draw()
 
-    def _lay(self, name: str | None) -> None:
-        self.bridge.say(self.second.lay((name or "").strip()), "key")
-        self.draw()
-
-    def _copy(self) -> None:
-        found = copied(self.scene)
-        if found is None:
-            self.bridge.say("nothing has gone wrong so far: nothing was copied")
-            return
-        self.copy_to_clipboard(found[0])
-        self.bridge.say(f"copied {found[1]} (OSC 52); where that does nothing, w writes", "ok")
-
-    def _reach(self, name: str) -> None:
-        wanted = intent(
-            name,
-            self.scene.with_frame(self.bridge.frame),
-            dump_folder=self.options.dump_folder(self.bridge.frame),
-        )
-        if isinstance(wanted, str):
-            self.bridge.say(wanted)
-        elif isinstance(wanted, Question):
-            dialog = QuestionDialog(self.scene.look, self.clock, wanted)
-            self.push_screen(dialog, self._answered)
-        else:
-            self._send(wanted)
-
-    def _chosen(self, name: str | None) -> None:
-        if name is not None:
-            self.action_do(name)
-
-    def _answered(self, command: AnyCommand | None) -> None:
-        if command is None:
-            self.bridge.say("nothing was sent", "dim")
-        else:
-            self._send(command)
-        self.draw()
-
-    def _send(self, command: AnyCommand) -> None:
-        sent(self.scene, command)
-        self.bridge.send(command, self._redraw)
-
-    def _redraw(self) -> None:
-        if self.is_running and self.screen_stack:
+    def _pick(self) -> None:
+        session = picked(self.scene, self.options.choices)
+        if isinstance(session, str):
+            self.bridge.say(session)
             self.draw()
+            return
+        self.bridge.close()
+        self.bridge, self.scene = Bridge(session, self.clock), fresh(self.scene)
+        self.refresh_picture()
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
         if isinstance(renderable, CompositorUpdate):

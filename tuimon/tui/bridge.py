@@ -15,6 +15,7 @@ from tuimon.model.commands import AnyCommand, RenewHold
 from tuimon.model.records import CommandState
 from tuimon.tui.actions import UNREACHABLE
 from tuimon.tui.panels.events import command_words
+from tuimon.tui.playback import Playback
 from tuimon.tui.reach import LEASE_S
 from tuimon.view.arming import is_armed
 from tuimon.view.frame import Frame
@@ -68,6 +69,11 @@ class Bridge:
         self._sending: set[asyncio.Task[None]] = set()
 
     @property
+    def playback(self) -> Playback | None:
+        """What plays a recording; None where the session is on a run."""
+        return self._session if isinstance(self._session, Playback) else None
+
+    @property
     def is_sending(self) -> bool:
         """Whether a command is on its way to the session."""
         return bool(self._sending)
@@ -83,6 +89,10 @@ class Bridge:
         if self._clock() > self._until_s:
             self.notice = SILENCE
         return self.frame
+
+    def close(self) -> None:
+        """Let go of the run."""
+        self._session.close()
 
     def say(self, words: str, colour: str = "warn") -> None:
         """Show a sentence for a while."""

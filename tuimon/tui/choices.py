@@ -40,6 +40,7 @@ from tuimon.tui.scene import (
     OUTPUT,
     OVERVIEW,
     RANKS,
+    RUNS,
     SYSTEM,
     Scene,
 )
@@ -55,6 +56,7 @@ _FIRST_PANEL = {
     SYSTEM: "devices",
     DATA: "batches",
     OUTPUT: "output",
+    RUNS: "runs",
     AMP: CHART_PREFIX + "loss_scale",
 }
 

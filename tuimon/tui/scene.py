@@ -18,6 +18,7 @@ from tuimon.tui.tree import LayerTree
 from tuimon.view.frame import Frame
 from tuimon.view.incidents import Incident
 from tuimon.view.layer_series import LayerSeries
+from tuimon.view.runs import RunGlance
 
 OVERVIEW = "overview"
 CHARTS = "charts"
@@ -28,6 +29,7 @@ RANKS = "ranks"
 SYSTEM = "system"
 DATA = "data"
 OUTPUT = "output"
+RUNS = "runs"
 LAYER = "layer"  # one layer over time; opened by enter
 LOOK = "look"  # at one layer; opened by asking for it
 
@@ -75,10 +77,10 @@ class HeatDesk:
     bucket: int = 1  # steps per column
     end: int | None = None  # None follows the newest step, in jumps
     columns: int = 1  # cells across the map, as last drawn
-    absolute: bool = False  # norms themselves, not against each layer's own median
-    ranked: object = None  # of what the layers were sorted
     crossed: int | None = None  # the crosshair that was last brought into sight
     is_led: bool = False  # `end` is where the crosshair led, not where a person went
+    absolute: bool = False  # norms themselves, not against each layer's own median
+    ranked: object = None  # of what the layers were sorted
     series: LayerSeries = field(default_factory=LayerSeries)  # of the layer that is looked at
 
 
@@ -128,11 +130,13 @@ class Scene:
     zoomed: bool = False
     frozen: bool = False
     readonly: bool = False
+    replays: bool = False  # a recording, in place of a run
     max_norm_known: bool = False  # a bound for tuimon's own clipping was given before
     asked_max_norm: float | None = None  # sent, but not yet seen in a step
     alert_hidden: object = None  # identity of the incident whose line was dismissed
     price_per_hour: float | None = None  # of the training, for what a wait costs
     hint: tuple[tuple[str, str], ...] = ()  # (key, word) for the footer
+    runs: tuple[RunGlance, ...] | None = None  # of this host; None where they are not known
     revision: int = 0  # grows with every key and incident: what follows is drawn at once
     notice: tuple[str, str] = ("", "dim")  # words and colour of the footer's left end
     skips_top: int = 0  # first line shown of the updates that a GradScaler left out

@@ -17,6 +17,7 @@ from tuimon.tui.scene import (
     LOOK,
     OUTPUT,
     RANKS,
+    RUNS,
     SYSTEM,
     Scene,
 )
@@ -30,7 +31,7 @@ CHART_MIN_ROWS = 7
 CHART_PREFIX = "chart:"
 _FIRST_CHARTS = ("loss", "grad_norm", "lr", "loss_scale", "step_s", "memory")
 _DRAWN_ELSEWHERE = ("skipped",)  # as marks of another chart
-_ALONE = {LOOK: "look", RANKS: "ranks", OUTPUT: "output"}  # screens of one panel
+_ALONE = {LOOK: "look", RANKS: "ranks", OUTPUT: "output", RUNS: "runs"}  # screens of one panel
 
 
 def arrange(scene: Scene, width: int, height: int) -> list[Box]:

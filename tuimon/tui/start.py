@@ -14,8 +14,11 @@ from tuimon.config import chosen_theme, remember_theme
 from tuimon.errors import EXIT_DEFECT, EXIT_OK, UsageError
 from tuimon.tui.glyphs import SETS, set_for
 from tuimon.tui.once import render_once, verdict_of
+from tuimon.tui.picking import Choices, NoSession
 from tuimon.tui.theme import Look, colours_for
 from tuimon.view.frame import LOADING, WAITING, Frame
+from tuimon.view.replay import END, ReplaySession, find_recording, replay_run
+from tuimon.view.runs import Runs
 from tuimon.view.session import watch_relay, watch_run
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ def attach(
     glyphs: str | None = AUTO,
     price_per_hour: float | None = None,
     theme: str | None = None,
+    picks: bool = False,
 ) -> int:
     """Watch a run on this terminal until the person leaves.
 
@@ -44,6 +48,7 @@ def attach(
         glyphs: "braille", "block", "ascii", or "auto" by locale and TERM.
         price_per_hour: of the training, to say what a wait costs.
         theme: of `theme.PALETTES`; None is the one that was chosen last.
+        picks: let the person choose among the runs of this host first.
 
     Returns:
         The exit code.
@@ -54,9 +59,18 @@ def attach(
     problem = terminal_problem(os.environ)
     if problem:
         raise UsageError(problem)
-    session = watch_run(run, readonly=readonly, by=_whoever(), environ=os.environ)
+    by = _whoever()
+    runs = Runs()
+    choices = Choices(
+        runs.poll, lambda run: watch_run(run.info, readonly=readonly, by=by, environ=os.environ)
+    )
+    session: RunSession = NoSession()
+    if not picks:
+        session = watch_run(run, readonly=readonly, by=by, environ=os.environ)
     return watch(
         session,
+        choices=choices,
+        picks=picks,
         readonly=readonly,
         hz=hz,
         glyphs=glyphs,
@@ -114,6 +128,65 @@ def once(run: Any, *, width: int = 120, height: int = 40, glyphs: str | None = A
     return _painted_once(session, width, height, glyphs)
 
 
+def replay(
+    run: str | None,
+    *,
+    at: int | None = None,
+    other: str | None = None,
+    hz: float = 10.0,
+    glyphs: str | None = AUTO,
+    theme: str | None = None,
+) -> int:
+    """Play what was recorded of a run on this terminal; the exit code.
+
+    Args:
+        run: id, name or pid of a recorded run, a folder or a file; None is the newest.
+        at: the step to begin at; -1 is the end.
+        other: another recording, which is laid over the charts as a whole.
+        hz, glyphs, theme: as of `attach`.
+
+    Raises:
+        UsageError: the terminal cannot show the viewer.
+        NoSuchRun, Refused, IncompatibleVersion: there is nothing to play.
+    """
+    problem = terminal_problem(os.environ)
+    if problem:
+        raise UsageError(problem.replace("tuimon attach", "tuimon replay"))
+    session = replay_run(run, at=at)
+    if other is not None:
+        find_recording(other)  # what cannot be found is said before the screen is drawn
+    return watch(session, readonly=True, hz=hz, glyphs=glyphs, theme=theme, other=other or "")
+
+
+def replay_once(
+    run: str | None,
+    *,
+    at: int | None = None,
+    other: str | None = None,
+    width: int = 120,
+    height: int = 40,
+    glyphs: str | None = AUTO,
+) -> str:
+    """One frame of a recording as plain text: of a step, or of its end. Needs no terminal."""
+    frame = _arrived(replay_run(run, at=END if at is None else at, playing=False))
+    beside = None if other is None else _arrived(replay_run(other, at=END, playing=False))
+    alphabet = _look(os.environ, glyphs).glyphs
+    picture = render_once(frame, width, height, glyphs=alphabet, other=beside)
+    return "\n".join((picture, *verdict_of(frame, alphabet)))
+
+
+def _arrived(session: ReplaySession) -> Frame:
+    frame = session.tick()
+    while session.is_busy:
+        frame = session.tick()
+    return frame
+
+
+def _finished(name: str) -> RunSession:
+    """The whole of another recording."""
+    return replay_run(name, at=END, playing=False)
+
+
 def watch(
     session: RunSession,
     *,
@@ -123,6 +196,9 @@ def watch(
     dump_folder: Callable[[Frame], str] | None = None,
     price_per_hour: float | None = None,
     theme: str | None = None,
+    choices: Choices | None = None,
+    picks: bool = False,
+    other: str = "",
 ) -> int:
     """The live view of a session; closes it. Returns the exit code."""
     look = _look(os.environ, glyphs)
@@ -138,12 +214,18 @@ def watch(
         price_per_hour=price_per_hour,
         dump_folder=dump_folder or dump_folder_of(""),
         remember=remember_theme,
+        choices=choices,
+        picks_first=picks,
+        replays=isinstance(session, ReplaySession),
+        open_run=_finished if isinstance(session, ReplaySession) else None,
+        other=other,
     )
     app = TuimonApp(session, look, clock=time.monotonic, options=options)
     try:
         app.run()
     finally:
         session.close()
+        app.bridge.close()
     if app.failure is not None:
         return _report(app.failure)
     return app.return_code or EXIT_OK

@@ -31,7 +31,7 @@ def apply_history(state: RunState, history: History) -> None:
     for name, series in history.series.items():
         if name not in state.series:
             state.series[name] = Series(name)
-            _seed_series(state.series[name], series)
+            seed_series(state.series[name], series)
     for heat in sorted(history.heats, key=lambda each: each.epoch):
         table = history.tables.get(heat.epoch)
         if table is None or len(table.names) != heat.layers:
@@ -64,7 +64,8 @@ def apply_history(state: RunState, history: History) -> None:
         state.apply(history.goodbye)
 
 
-def _seed_series(series: Series, history: SeriesHistory) -> None:
+def seed_series(series: Series, history: SeriesHistory) -> None:
+    """Begin a series with what a thinned history holds of it."""
     flags = np.frombuffer(history.flags, np.uint8)
     filled = np.flatnonzero(flags)
     series.seed(

@@ -15,6 +15,7 @@ from tuimon.tui.panels.layer import HIST_PREFIX, HistogramsPanel, LayerLinePanel
 from tuimon.tui.panels.look import LookPanel
 from tuimon.tui.panels.output import OutputPanel
 from tuimon.tui.panels.ranks import RanksPanel
+from tuimon.tui.panels.runs import RunsPanel
 from tuimon.tui.panels.system import CostPanel, DevicesPanel, HostPanel, SplitPanel
 from tuimon.tui.rows import Row, centred
 from tuimon.tui.scene import Panel, PanelFactory, Scene
@@ -65,6 +66,7 @@ _FACTORIES: dict[str, PanelFactory] = {
     "batch": BatchPanel,
     "output": OutputPanel,
     "layerline": LayerLinePanel,
+    "runs": RunsPanel,
     "tiny": TinyPanel,
 }
 

@@ -1,0 +1,28 @@
+"""How the viewer was started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuimon.tui.picking import Choices
+from tuimon.tui.second import OpenRun
+from tuimon.view.frame import Frame
+
+
+@dataclass(frozen=True)
+class ViewerOptions:
+    """How the viewer was started."""
+
+    readonly: bool = False
+    replays: bool = False  # the session plays a recording
+    hz: float = 10.0
+    price_per_hour: float | None = None
+    choices: Choices | None = None  # of the runs of this host
+    picks_first: bool = False  # begins with the list of them
+    open_run: OpenRun | None = None  # another run by its name, to lay over the charts
+    other: str = ""  # the run that is laid over from the beginning
+    folder: Path = Path()  # where an incident is written to
+    remember: Callable[[str], None] = lambda theme: None  # may raise OSError or TuimonError
+    dump_folder: Callable[[Frame], str] = lambda frame: f"/tmp/tuimon-dump-{frame.pid}"
