@@ -18,7 +18,9 @@ from tuimon.feed import registry
 from tuimon.feed.codec import decode
 from tuimon.feed.registry import RankInfo, RunInfo
 from tuimon.feed.ring import RingReader
-from tuimon.model.records import AnyRecord, Goodbye, LayerTable, Loss, Step
+from tuimon.model import ledger
+from tuimon.model.commands import SetClip
+from tuimon.model.records import AnyRecord, CommandState, Goodbye, LayerTable, Loss, Step
 
 # Each test starts several processes that import torch: seconds, on a busy machine minutes.
 LIMIT_S = 400
@@ -101,10 +103,18 @@ if __name__ == '__main__':
 def test_spawned_ranks_are_the_run_of_their_launcher(tmp_path: Path) -> None:
     """Another child that trains is a run by its own name; data workers are nothing."""
     (tmp_path / "spawns.py").write_text(SPAWNS)
+    # What is repeated multiplies by 1: the numbers stay those of a bare run.
+    asked = SetClip("on", 1e30)
+    done = CommandState("a", asked.title, "applied", by="me", step=1, asked=ledger.asked_of(asked))
+    head = ledger.head_bytes(run="first", name="n", host="h", argv=["x"], started_at_s=1.7e9)
+    (tmp_path / "ledger").write_bytes(head + ledger.line_bytes(done))
     with ThreadPoolExecutor() as pool:
         starts = [
-            pool.submit(how, tmp_path, "spawns.py", str(tmp_path / how.__name__), limit_s=LIMIT_S)
-            for how in (python, tuimon_run)
+            pool.submit(how, tmp_path, *ours, "spawns.py", str(tmp_path / place), limit_s=LIMIT_S)
+            for place, how, ours in (
+                ("bare", python, []),
+                ("watched", tuimon_run, ["--apply", "ledger"]),
+            )
         ]
         bare, watched = (start.result() for start in starts)
     assert bare.status == watched.status == 1
@@ -117,8 +127,22 @@ def test_spawned_ranks_are_the_run_of_their_launcher(tmp_path: Path) -> None:
     assert [ends(both, each) for each in both.ranks] == [(3, "ok", 0), (4, "exception", 1)]
     assert both.launcher is not None and ends(both, both.launcher) == (0, "exception", 1)
     assert registry.find_run(str(both.ranks[1].pid)).id == both.id
+    applied = [told for each in both.ranks for told in commands_of(both, each)]
+    assert [(told.state, told.step) for told in applied] == [("accepted", 1), ("applied", 1)] * 2
+    assert len({told.id for told in applied}) == 1, "to a ledger of this run it is one request"
+    assert commands_of(alone, alone.ranks[0]) == []
+    said = [line for line in watched.stderr.splitlines() if "--apply" in line]
+    assert sorted(line.partition(": ")[2] for line in said) == [
+        "--apply: 1 of run first repeated",
+        "--apply: no update was made here; repeating was left to 3 spawned",
+        "--apply: nothing is repeated in spawns/alone, which is a run of its own",
+    ]
     assert (alone.world_size, ends(alone, alone.ranks[0])) == (1, (5, "exception", 1))
     assert alone.launcher is None
+
+
+def commands_of(run: RunInfo, process: RankInfo) -> list[CommandState]:
+    return [each for each in records_of(run, process) if isinstance(each, CommandState)]
 
 
 def ends(run: RunInfo, process: RankInfo) -> tuple[int, str, int | None]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
     from torch.optim import Optimizer
 
+    from tuimon.model.ledger import Ledger
     from tuimon.train.session import Session
 
 BOOTSTRAP = Path(__file__).with_name("spawned.py")
@@ -35,8 +36,8 @@ _LAST = -100  # priority among multiprocessing's finalizers: after those of queu
 class _Bequest:
     """Unpickles by running the bootstrap; what it becomes in the child is of no use to anybody."""
 
-    def __init__(self, parent: str, run: str) -> None:
-        self._words = {"parent": parent, "run": run}
+    def __init__(self, parent: str, run: str, ledger: str) -> None:
+        self._words = {"parent": parent, "run": run, "ledger": ledger}
 
     def __reduce__(self) -> Any:
         return runpy.run_path, (str(BOOTSTRAP), self._words)
@@ -50,9 +51,10 @@ class Heirs:
         run: folder of the run that they may be ranks of; "" while there is none.
     """
 
-    def __init__(self, parent: str, run: str = "") -> None:
+    def __init__(self, parent: str, run: str = "", ledger: str = "") -> None:
         self.count = 0
         self.run = run
+        self._ledger = ledger
         self._parent = parent
         self._pid = os.getpid()
 
@@ -70,15 +72,15 @@ class Heirs:
             data = original(name)
             if os.getpid() == self._pid:
                 self.count += 1
-                data[_ENTRY] = _Bequest(self._parent, self.run)
+                data[_ENTRY] = _Bequest(self._parent, self.run, self._ledger)
             return data
 
         spawn.get_preparation_data = prepared
 
 
-def begin(parent: str, run: str) -> None:
+def begin(parent: str, run: str, ledger: str = "") -> None:
     """In a child that is being prepared: look out for a training."""
-    Child(parent, run).start()
+    Child(parent, run, ledger).start()
 
 
 class Child:
@@ -87,16 +89,17 @@ class Child:
     Failures cost the view of this process and one line on stderr.
     """
 
-    def __init__(self, parent: str, run: str) -> None:
+    def __init__(self, parent: str, run: str, ledger: str) -> None:
         self._parent = parent
         self._run = run
+        self._ledger = ledger
         self._pid = os.getpid()
         self._session: Session | None = None
         self._has_begun = False
 
     def start(self) -> None:
         """Wait for torch, and let this process's own children do the same."""
-        Heirs(self._parent, self._run).arm()
+        Heirs(self._parent, self._run, self._ledger).arm()
         Arrival("torch", lambda: self._unfailing(self._torch_arrived)).watch()
 
     def _torch_arrived(self) -> None:
@@ -138,7 +141,11 @@ class Child:
         from tuimon.train.monitor import arm
 
         discovery = Discovery(self._found, self._unfailing)
-        arm(self._session, on_unknown_optimizer=discovery.unknown_optimizer)
+        arm(
+            self._session,
+            on_unknown_optimizer=discovery.unknown_optimizer,
+            repeat=self._to_repeat() if self._ledger else None,
+        )
         discovery.arm()
         discovery.made(optimizer)
         _show_clean_tracebacks()
@@ -155,6 +162,21 @@ class Child:
         if find_place().world_size > 1:
             return self._parent
         return f"{self._parent}/{current_process().name}"
+
+    def _to_repeat(self) -> Ledger | None:
+        """What a rank of the run repeats of an earlier one; the ledger is not of another run."""
+        from tuimon.errors import UsageError
+        from tuimon.feed.ledger import read_ledger
+        from tuimon.train.place import find_place
+
+        if find_place().world_size < 2:
+            say(f"--apply: nothing is repeated in {self._name()}, which is a run of its own")
+            return None
+        try:
+            return read_ledger(self._ledger)[1]
+        except UsageError as error:
+            say(f"--apply: nothing is repeated in this rank: {error}")
+            return None
 
     def _found(self, models: list[Module], optimizers: list[Optimizer]) -> None:
         from tuimon.train.monitor import watch_discovered

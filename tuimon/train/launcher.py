@@ -23,7 +23,7 @@ def main() -> None:
     try:
         target, ours = _parse(sys.argv[1:])
         program = script.Script(target, options)
-        repeat = read_ledger(ours["apply"])[1] if "apply" in ours else None
+        repeat = read_ledger(ours["apply"]) if "apply" in ours else None
     except TuimonError as error:
         say(str(error))
         wrong = isinstance(error, UsageError)

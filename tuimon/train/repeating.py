@@ -1,13 +1,13 @@
 """Repeats the interventions of an earlier run: each is queued before the update it was applied at.
 
 Belongs to the training thread. Every rank of a job reads the same ledger and repeats by itself, so
-that nothing has to be agreed upon.
+that nothing has to be agreed upon; what they repeat has the same id on all of them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
-import uuid
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from tuimon.model.ledger import FINAL_STATES, Intervention, Ledger, asked_of, in
 from tuimon.model.records import CommandState
 from tuimon.model.text import plain
 from tuimon.train.boundary import say
+from tuimon.train.place import find_place
 
 if TYPE_CHECKING:
     from tuimon.train.observer import Observer
@@ -54,6 +55,7 @@ class Repeating:
         self._left_out = in_words([*map(commands.title_words, others), *ledger.unknown])
         self._asked: dict[str, Intervention] = {}
         self._told: dict[str, int] = dict.fromkeys(FINAL_STATES, 0)
+        self._speaks = find_place().rank == 0  # one rank says on stderr what all of them do
 
     def begin(self) -> None:
         """Say what will be done. What belongs to the first update is queued when it comes."""
@@ -79,11 +81,15 @@ class Repeating:
         if wanted is None:
             return
         self._told[state.state] = self._told.get(state.state, 0) + 1
-        if state.state != "applied":
+        if state.state != "applied" and self._speaks:
             say(f"--apply: {state.words} of step {wanted.step:,} {state.state}: {state.reason}")
 
     def end(self) -> None:
         """The run ends: what was not reached has expired."""
+        spawned = self._observer.session.spawned()
+        if spawned and not self._observer.roster.next_step():
+            say(f"--apply: no update was made here; repeating was left to {spawned} spawned")
+            return
         for each in list(self.waiting):
             reason = f"the run ended before update {each.step:,}"
             self._observer.session.publish(_state(self._request(each), "expired", reason=reason))
@@ -95,7 +101,8 @@ class Repeating:
         parts += [f"not repeated: {self._left_out}"] if self._left_out else []
         self.waiting.clear()
         self._asked.clear()
-        say(f"--apply: {'; '.join(parts)}")
+        if self._speaks:
+            say(f"--apply: {'; '.join(parts)}")
 
     def _repeat(self, wanted: Intervention, step: int) -> None:
         request = self._request(wanted)
@@ -113,7 +120,8 @@ class Repeating:
 
     def _request(self, wanted: Intervention) -> commands.Request:
         by = plain(f"ledger of {self._run}: {wanted.by}", 200)
-        return commands.Request(uuid.uuid4().hex, by, self._fresh(wanted.command), time.time())
+        same = hashlib.sha256(f"{self._run} {wanted.id}".encode()).hexdigest()[:32]
+        return commands.Request(same, by, self._fresh(wanted.command), time.time())
 
     def _fresh(self, command: commands.AnyCommand) -> commands.AnyCommand:
         """The command, writing where this run has a place of its own."""

@@ -87,6 +87,7 @@ class Session:
         self._lost_said = 0
         self._publish_failed = False
         self._at_finish: list[Callable[[], None]] = []
+        self.spawned: Callable[[], int] = int  # children that were prepared to be watched as well
         self.look_at_crash: Callable[[BaseException], Record] | None = None
 
     @property

@@ -57,19 +57,19 @@ class Watching:
         report: str | None,
         policy: Policy | None = None,
         fail_on: str | None = None,
-        repeat: Ledger | None = None,
+        repeat: tuple[Path, Ledger] | None = None,
     ) -> None:
         self._target = target
         self._fail_on = fail_on
         self._status_by_findings = 0
         self._policy = policy
-        self._repeat = repeat
+        self._repeat = repeat[1] if repeat else None
         self._name = name or target.title
         self._report = report
         self._pid = os.getpid()
         self._session: Session | None = None
         self._discovery: Discovery | None = None
-        self._heirs = Heirs(self._name)
+        self._heirs = Heirs(self._name, ledger=str(repeat[0]) if repeat else "")
         self._kind, self._code, self._detail = "ok", 0, ""
 
     def start(self) -> None:
@@ -95,6 +95,8 @@ class Watching:
         # Registered last before the script's own, so it runs after all of them.
         atexit.register(self._finish)
         if self._session.watched:
+            heirs = self._heirs
+            self._session.spawned = lambda: heirs.count
             if self._session.info is not None:
                 self._heirs.run = self._session.info.folder
             self._heirs.arm()
