@@ -14,6 +14,7 @@ from tuimon.model.records import (
     BadTensor,
     Batch,
     DeviceReading,
+    Event,
     Memory,
     Output,
     Step,
@@ -45,10 +46,24 @@ def full_frame(*, bad: bool = True, world_size: int = 2, **changes: object) -> F
         "system": past.readings[-1],
         "memory": {"cuda:0": Memory(NOW_S, "cuda:0", 60 * GIB, 80 * GIB, 75 * GIB)},
         "output": lines(bad=bad),
+        "events": (*happened(), *plain.events),
         "ranks": ranks(),
         "lost": {"overrun": 12, "older output": 3},
     }
     return run.frame(**(values | changes))
+
+
+def happened() -> tuple[Event, ...]:
+    """Smaller things before the incident."""
+    log = (
+        (40, "info", "dump", "tensors written", "1.9 GiB in 6.2 s"),
+        (120, "warning", "spike", "loss spike 8.1 sigma", "recovered after 30 steps"),
+        (265, "warning", "spike", "grad norm 14.2 (clip 1.0)", "largest: layers.3.attn"),
+    )
+    return tuple(
+        Event(step, NOW_S - 600 + step / 100, severity, kind, words, detail)
+        for step, severity, kind, words, detail in log
+    )
 
 
 def past_of(names: list[str], steps: int, *, bad: bool) -> Past:

@@ -58,4 +58,6 @@ async def test_the_mouse_selects_folds_crosses_and_pulls() -> None:
         await viewer.press("vertical_line")
         assert _box(viewer, "loss") == before
         await viewer.press("right_curly_bracket", "right_parenthesis")
-        assert _box(viewer, "loss").height == before.height or scene.focus != "loss"
+        after = _box(viewer, scene.focus)
+        assert scene.focus == "loss"
+        assert (after.width, after.height) == (before.width + 4, before.height + 1)
