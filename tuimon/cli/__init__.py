@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 import click
 
 from tuimon import __version__
-from tuimon.cli.grammar import InOrder, price_option, via_option
+from tuimon.cli.grammar import InOrder, picture_options, price_option, via_option
 from tuimon.cli.reaching import ctl
+from tuimon.cli.replaying import replay
 from tuimon.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, TuimonError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -165,20 +166,7 @@ def run(
 def _view_options(command: _Command) -> _Command:
     for option in (
         price_option,
-        click.option(
-            "--glyphs",
-            type=click.Choice(["auto", "braille", "block", "ascii"]),
-            default="auto",
-            help="Characters to draw with.",
-        ),
-        click.option(
-            "--theme",
-            type=click.Choice(["dark", "light", "high-contrast", "colour-blind"]),
-            help="Colours; the last choice of the key t otherwise.",
-        ),
-        click.option(
-            "--hz", type=click.FloatRange(0.5, 60), default=10.0, help="Pictures a second at most."
-        ),
+        picture_options,
         click.option("--readonly", is_flag=True, help="Without any key that changes the training."),
     ):
         command = option(command)
@@ -338,3 +326,4 @@ def doctor(*, run: str | None, as_json: bool) -> int:
 
 
 cli.add_command(ctl)
+cli.add_command(replay)

@@ -34,6 +34,23 @@ def price_option(command: _Command) -> _Command:
     return click.option("--price-per-hour", metavar="X", type=kind, help=words)(command)
 
 
+def picture_options(command: _Command) -> _Command:
+    """Adds what a picture is drawn with, and how often."""
+    glyphs = click.Choice(["auto", "braille", "block", "ascii"])
+    themes = click.Choice(["dark", "light", "high-contrast", "colour-blind"])
+    for option in (
+        click.option("--glyphs", type=glyphs, default="auto", help="Characters to draw with."),
+        click.option(
+            "--theme", type=themes, help="Colours; the last choice of the key t otherwise."
+        ),
+        click.option(
+            "--hz", type=click.FloatRange(0.5, 60), default=10.0, help="Pictures a second at most."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def via_option(command: _Command) -> _Command:
     """Adds `--via`."""
     words = "Reach the run's host by CMD, such as 'ssh gpu07'."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TypeVar
 
 from rich.cells import cell_len
@@ -14,7 +14,7 @@ from textual.widget import Widget
 
 from tuimon.model.commands import AnyCommand
 from tuimon.model.text import plain
-from tuimon.tui.actions import ROWS, TIME, TRAINING, VIEWS, actions
+from tuimon.tui.actions import REPLAY, ROWS, TIME, TRAINING, VIEWS, Action, actions
 from tuimon.tui.bridge import Clock
 from tuimon.tui.heatmap import cell_glyphs
 from tuimon.tui.reach import Question
@@ -26,7 +26,7 @@ from tuimon.view.frame import ALL_ZERO, CELL_NAN, CELL_NEG_INF, CELL_POS_INF, NO
 DEAF_S = 0.4
 _WIDTH = 68
 _HELP_WIDTH = 104
-_HELP_COLUMNS = ((VIEWS, TRAINING), (TIME, ROWS))
+_HELP_COLUMNS = ((VIEWS, TRAINING), (TIME, ROWS, REPLAY))
 _MAX_TYPED = 1024
 
 Answer = TypeVar("Answer")
@@ -237,9 +237,10 @@ class QuestionDialog(Dialog[AnyCommand | None]):
 class HelpDialog(Dialog[None]):
     """All keys of this viewer, and what the marks mean."""
 
-    def __init__(self, look: Look, clock: Clock, *, readonly: bool) -> None:
+    def __init__(self, look: Look, clock: Clock, *, readonly: bool, replays: bool = False) -> None:
         super().__init__(look, clock)
         self.readonly = readonly
+        self.replays = replays
         self.top = 0
         self._hidden = 0
 
@@ -247,7 +248,8 @@ class HelpDialog(Dialog[None]):
         """Two columns of keys and a legend."""
         size, look = self.app.size, self.look
         width = max(24, min(_HELP_WIDTH, size.width))
-        body = help_rows(look, width - 2, size.height - 2, readonly=self.readonly)
+        limits = width - 2, size.height - 2
+        body = help_rows(look, *limits, readonly=self.readonly, replays=self.replays)
         room = max(1, size.height - 2)
         self._hidden = max(0, len(body) - room)
         self.top = max(0, min(self.top, self._hidden))
@@ -276,13 +278,16 @@ class HelpDialog(Dialog[None]):
             self.dismiss(None)
 
 
-def help_rows(look: Look, width: int, height: int, *, readonly: bool) -> list[Row]:
+def help_rows(
+    look: Look, width: int, height: int, *, readonly: bool, replays: bool = False
+) -> list[Row]:
     """The body of the help: keys in two columns, then the legend of marks."""
     half = (width - 2) // 2
+    known = actions(readonly=readonly, replays=replays)
     columns: tuple[list[Row], list[Row]] = ([], [])
     for column, groups in zip(columns, _HELP_COLUMNS, strict=True):
         for group in groups:
-            lines = _group(look, group, half, readonly=readonly)
+            lines = _group(look, group, half, known)
             column += [[], *lines] if column and lines else lines
     left, right = columns
     if max(len(left), len(right)) + 1 > height:  # too tall by groups: let them flow
@@ -299,8 +304,8 @@ def help_rows(look: Look, width: int, height: int, *, readonly: bool) -> list[Ro
     return [*body, _legend(look)]
 
 
-def _group(look: Look, group: str, width: int, *, readonly: bool) -> list[Row]:
-    found = [action for action in actions(readonly=readonly) if action.group == group]
+def _group(look: Look, group: str, width: int, known: Sequence[Action]) -> list[Row]:
+    found = [action for action in known if action.group == group]
     if not found:
         return []
     lines: list[Row] = [[text(look, group, "strong", bold=True)]]

@@ -25,6 +25,7 @@ def render_once(
     *,
     glyphs: GlyphSet = BRAILLE,
     colour: bool = False,
+    other: Frame | None = None,
 ) -> str:
     """The overview of a frame as `height` lines of text.
 
@@ -33,9 +34,11 @@ def render_once(
         width, height: cells; below 60×20 it is one sentence.
         glyphs: the alphabet.
         colour: whether to add colour codes (24-bit SGR).
+        other: of a run that is laid over the charts of this one.
     """
     look = Look(colours=FULL if colour else NONE, glyphs=glyphs)
-    scene = Scene(frame=frame, look=look, focus="")
+    scene = Scene(frame=frame, look=look, focus="", other=other)
+    scene.other_name = other.name if other is not None else ""
     rows = paint(scene, width, height)
     if colour:
         return "\n".join("".join(_coloured(part) for part in row).rstrip() for row in rows)

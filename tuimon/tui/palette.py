@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual.events import Key, Paste
 
-from tuimon.tui.actions import ACTIONS, Action
+from tuimon.tui.actions import ACTIONS, Action, actions
 from tuimon.tui.bridge import Clock
 from tuimon.tui.dialogs import Dialog, TypedLine
 from tuimon.tui.rows import Row, data, fit, framed, text
@@ -16,7 +18,7 @@ _SHOWN = 14  # actions at a time
 _UNLISTED = ("palette",)  # it is open already
 
 
-def matching(typed: str) -> list[Action]:
+def matching(typed: str, known: Sequence[Action] = ACTIONS) -> list[Action]:
     """The actions that all typed words speak of, those that begin so first."""
     words = typed.lower().split()
 
@@ -26,7 +28,7 @@ def matching(typed: str) -> list[Action]:
             return None
         return told.find(words[0]) if words else 0
 
-    found = [(place(each), at, each) for at, each in enumerate(ACTIONS) if each.id not in _UNLISTED]
+    found = [(place(each), at, each) for at, each in enumerate(known) if each.id not in _UNLISTED]
     return [each for where, _, each in sorted(found, key=_order) if where is not None]
 
 
@@ -38,9 +40,10 @@ def _order(entry: tuple[int | None, int, Action]) -> tuple[int, int]:
 class PaletteDialog(Dialog[str | None]):
     """Answers with the id of an action, or None."""
 
-    def __init__(self, look: Look, clock: Clock, *, readonly: bool) -> None:
+    def __init__(self, look: Look, clock: Clock, *, readonly: bool, replays: bool = False) -> None:
         super().__init__(look, clock)
         self.readonly = readonly
+        self.known = actions(readonly=readonly, replays=True) if replays else ACTIONS
         self.line = TypedLine()
         self.cursor = 0
         self.problem = ""
@@ -51,7 +54,7 @@ class PaletteDialog(Dialog[str | None]):
         width = max(24, min(_WIDTH, self.app.size.width - 4))
         inner = width - 2
         room = max(1, min(_SHOWN, self.app.size.height - 8))
-        found = matching(self.line.content)
+        found = matching(self.line.content, self.known)
         self.cursor = max(0, min(self.cursor, len(found) - 1))
         top = max(0, min(self.cursor - room // 2, len(found) - room))
         body: list[Row] = [
@@ -108,7 +111,7 @@ class PaletteDialog(Dialog[str | None]):
         self.draw()
 
     def _confirm(self) -> None:
-        found = matching(self.line.content)
+        found = matching(self.line.content, self.known)
         if not found:
             return
         action = found[self.cursor]

@@ -234,6 +234,11 @@ class Replay:
     last_step: int | None = None
     time_s: float | None = None
 
+    @property
+    def speed_words(self) -> str:
+        """ "4×", or "1/4×"."""
+        return f"{self.speed:g}×" if self.speed >= 1 else f"1/{1 / self.speed:g}×"
+
 
 @dataclass(frozen=True)
 class Timing:

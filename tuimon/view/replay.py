@@ -314,6 +314,9 @@ def _ended(state: RunState, info: RunInfo | None, lost: dict[str, int]) -> Stand
     return Standing(GONE, detail, exit=standing.exit, lost=lost)
 
 
+__all__ = ["END", "ReplaySession", "find_recording", "replay_run"]
+
+
 def replay_run(token: str | None, *, at: int | None = None, playing: bool = True) -> ReplaySession:
     """A session on what was recorded of a run, or on a file or folder.
 

@@ -113,7 +113,7 @@ class HeaderPanel:
         silent = None if frame.silent_for_s is None else int(frame.silent_for_s)
         names = (frame.name, frame.host, frame.pid, frame.rank, frame.world_size)
         figures = (frame.step, frame.total_steps, rate, _eta(frame), _epoch(frame), frame.exit)
-        marks = (scene.frozen, scene.readonly, is_armed(frame))
+        marks = (scene.frozen, scene.readonly, is_armed(frame), replay_words(frame, scene.look))
         waits = None if frame.waits_for_s is None else int(frame.waits_for_s)
         return (frame.state, silent, waits, marks, names, figures)
 
@@ -138,13 +138,24 @@ class HeaderPanel:
         right += _progress(look, frame)
         if is_armed(frame) and frame.state not in (HELD, GONE):
             right.append([text(look, "HOLD ARMED", "warn", bold=True)])
-        if scene.readonly:
+        if words := replay_words(frame, scene.look):
+            right.append([text(look, words, "key", bold=True)])
+        elif scene.readonly:
             right.append([text(look, "READ-ONLY", "key", bold=True)])
         if scene.frozen:
             right.append([text(look, " VIEW FROZEN ", "on_level", "key", bold=True)])
-        badge = state_badge(look, frame, scene.price_per_hour)
-        right.append([*badge, text(look, " ")])
+        if frame.replay is None or frame.state != LIVE:
+            right.append(state_badge(look, frame, scene.price_per_hour))
+        right[-1] = [*right[-1], text(look, " ")]
         return [spread(look, left, right, width)]
+
+
+def replay_words(frame: Frame, look: Look) -> str:
+    """That a recording is shown, whether it plays, and how fast."""
+    if frame.replay is None:
+        return ""
+    mark = look.glyphs.live if frame.replay.playing else look.glyphs.paused
+    return f"REPLAY {mark} {frame.replay.speed_words}"
 
 
 def _eta(frame: Frame) -> str:
