@@ -96,6 +96,45 @@ def test_spikes_that_build_up_and_come_back_are_a_warning_with_their_lead() -> N
     assert f"{first.step - drift.step} steps before" in first.detail
 
 
+def burst(peak: float, rings: int, noise: float) -> Curve:
+    """A loss that falls by 1 % a step, and once goes up in peaks of which each is lower."""
+
+    def loss(at: int) -> float:
+        level = 0.99**at * math.exp(noise * math.sin(7.0 * at))
+        place = at - 240
+        if not 0 <= place < 4 * rings:
+            return level
+        return level * (1 + peak * 0.7 ** (place // 4) * (0.25, 1.0, 0.4, 0.0)[place % 4])
+
+    return loss
+
+
+def drifting(at: int) -> float:
+    return 1.0 + (math.exp((at - 228) / 3) if 228 <= at < 262 else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("peak", "rings", "noise", "is_loud"),
+    [
+        (25.0, 5, 0.0, True),
+        (8.0, 5, 0.0, False),  # a hop
+        (25.0, 1, 0.0, False),  # it comes back at once
+        (25.0, 5, 0.2, False),  # batches differ
+    ],
+)
+def test_one_burst_of_a_smooth_loss(peak: float, rings: int, noise: float, is_loud: bool) -> None:
+    engine = diagnose(training(range(400), burst(peak, rings, noise), drifting))
+    warned = [s for s in of_kind(engine, "spike") if s.severity == "warning"]
+    assert bool(warned) is is_loud
+    if is_loud:
+        assert "rang" in warned[0].detail and warned[0].figures["lead_steps"] >= 4
+
+
+def test_a_burst_that_the_gradient_does_not_announce_is_none() -> None:
+    engine = diagnose(training(range(400), burst(25.0, 5, 0.0)))
+    assert not [s for s in of_kind(engine, "spike") if s.severity == "warning"]
+
+
 def test_drift_is_told_before_the_loss_moves() -> None:
     engine = diagnose(training(range(131), unstable, unstable_gradient), close=False)
     assert of_kind(engine, "drift") and not of_kind(engine, "spike")

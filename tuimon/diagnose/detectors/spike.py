@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
-from tuimon.diagnose.detectors.course import Course, CourseDetector
-from tuimon.diagnose.detectors.robust import Band
+from tuimon.diagnose.detectors.course import LAG, Course, CourseDetector
+from tuimon.diagnose.detectors.robust import Band, median
 from tuimon.diagnose.incidents import MAX_INCIDENTS
 from tuimon.model.records import AnyRecord, Symptom
 from tuimon.model.units import number
@@ -26,6 +27,11 @@ GRADUAL = math.log(1.3)
 RECURRING = 3
 # Higher than what trainings with a bold learning rate hop while they learn.
 HIGH = 10.0
+# One burst is enough where nothing but the optimizer can make it: a loss as smooth as that of a
+# whole data set, a gradient that drifts away first, and an excursion that rings before it is over.
+SMOOTH = math.log(1.03)  # from one update to the next
+RINGS = 3
+RING_STEPS = 8  # from the end of one to the beginning of the next
 # A run of batches that the model does not know: no slow return as after a bad update, but the old
 # level within one step.
 SHARD_STEPS = 3
@@ -48,6 +54,7 @@ class _Spike:
     band: Band
     gradual: bool
     lead: int | None
+    smooth: bool = False
     steps: int = 0
     peak: float = 0.0
     previous: float = 0.0
@@ -62,11 +69,15 @@ class Spike(CourseDetector):
         self._count = 0
         self._high_gradual = 0
         self._warned_recurring = False
+        self._burst: list[_Spike] = []
+        self._ended = 0
+        self._warned_burst = False
 
     def see(self, record: AnyRecord) -> Iterator[Symptom]:
         course = self.course
         if self.is_new_era():
             self._open = None
+            self._burst.clear()
         for update in course.fresh:
             loss = update.loss
             if loss is None or not math.isfinite(loss) or loss <= 0:
@@ -85,7 +96,8 @@ class Spike(CourseDetector):
         points = self.course.points
         before = points[-2].loss if len(points) > 1 else loss
         gradual = before > 0 and math.log(before) - band.middle > max(GRADUAL, 3 * band.sigma)
-        spike = _Spike(step, band, gradual, self.course.lead(step), 1, loss, loss)
+        smooth = self._is_smooth()
+        spike = _Spike(step, band, gradual, self.course.lead(step), smooth, 1, loss, loss)
         self._open = spike
         self._count += 1
         if self._count > MAX_INCIDENTS:
@@ -113,6 +125,7 @@ class Spike(CourseDetector):
         if spike.steps >= LONGEST:
             return
         figures = {"times": times, "steps": float(spike.steps), "level": spike.band.level}
+        yield from self._ring(spike)
         if not spike.gradual and self._is_shard(spike, times, drop):
             detail = (
                 f"the loss jumped {number(times)} times above its level at step {spike.begun}, "
@@ -132,6 +145,34 @@ class Spike(CourseDetector):
                 figures["lead_steps"] = float(spike.lead)
             figures["spikes"] = float(self._high_gradual)
             yield Symptom("spike", spike.begun, self.rank, "warning", detail, figures)
+
+    def _ring(self, spike: _Spike) -> Iterator[Symptom]:
+        """A spike has ended: is it one more of a burst?"""
+        if spike.begun > self._ended + RING_STEPS:
+            self._burst.clear()
+        self._burst.append(spike)
+        self._ended = spike.begun + spike.steps
+        first = self._burst[0]
+        times = first.peak / first.band.level
+        rings = len(self._burst) >= RINGS and first.smooth and first.lead is not None
+        if not rings or times < HIGH or self._warned_burst or first.lead is None:
+            return
+        self._warned_burst = True
+        detail = (
+            f"a loss that moved by less than {100 * (math.exp(SMOOTH) - 1):.0f} % an update rose "
+            f"{number(times)} times above its level at step {first.begun} and rang, "
+            f"{len(self._burst)} peaks so far; the gradient norm had left its band {first.lead} "
+            f"steps before: the step is too long for where the training is"
+        )
+        figures = {"times": times, "spikes": float(len(self._burst)), "level": first.band.level}
+        figures["lead_steps"] = float(first.lead)
+        yield Symptom("spike", first.begun, self.rank, "warning", detail, figures)
+
+    def _is_smooth(self) -> bool:
+        """Whether the loss hardly moved from update to update before the newest ones."""
+        losses = [point.loss for point in self.course.points if point.loss > 0][:-LAG]
+        moves = [abs(math.log(then / now)) for now, then in pairwise(losses)]
+        return bool(moves) and median(moves) <= SMOOTH
 
     def _is_shard(self, spike: _Spike, times: float, drop: float) -> bool:
         return spike.steps >= SHARD_STEPS and times >= SHARD_FACTOR and drop >= SHARD_DROP
