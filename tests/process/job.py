@@ -26,6 +26,7 @@ SCRIPT = Path(__file__).with_name("replicas.py")
 LIMIT_S = 240.0
 _PLACES = {"torchrun": "told", "spawn": "all"}  # first argument of the script, else the rank
 ROOT = Path(__file__).parents[2]
+LIGHT = Path(__file__).with_name("light")
 
 
 class Job:
@@ -44,7 +45,7 @@ class Job:
         group_limit_s: float = 600.0,
         script: Path = SCRIPT,
         launcher: str = "",
-        report: Path | None = None,
+        scribe: bool = False,
         environs: Sequence[Mapping[str, str]] = (),
     ) -> None:
         """Start them.
@@ -56,7 +57,7 @@ class Job:
             group_limit_s: time-out of the process group.
             script: of a rank.
             launcher: "" for ranks that watch themselves; "torchrun" or "spawn" below `tuimon run`.
-            report: of the scribe, which there is where one is asked for.
+            scribe: whether there is one.
             environs: of each rank, beside what all have; ranks without a launcher only.
         """
         self.folder = folder
@@ -64,10 +65,10 @@ class Job:
         environ = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
-            "TUIMON_SCRIBE": "0" if report is None else "1",
+            "TUIMON_SCRIBE": str(int(scribe)),
             "TUIMON_DIR": str(folder / "runs"),
             "XDG_STATE_HOME": str(folder / "state"),
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": f"{LIGHT}:{ROOT}",
         }
         port = str(free_port())
         rest = [str(size), port, str(folder), kind, str(group_limit_s)]
@@ -75,7 +76,7 @@ class Job:
         self.processes = []
         for rank, file in enumerate(self.errors):
             own = environs[rank] if environs else {}
-            words = _below(launcher, size, port, script, report)
+            words = _below(launcher, size, port, script)
             words += [_PLACES.get(launcher, str(rank)), *rest]
             with file.open("wb") as errors:
                 self.processes.append(
@@ -156,6 +157,12 @@ class Job:
         request = Request(uuid.uuid4().hex, "tester@here", command, time.time())
         return channel.ask(self.runs[rank].control, request)
 
+    def report(self) -> dict[str, Any]:
+        """Of the scribe, once it has written it."""
+        folder = self.runs[0].path
+        wait_for((folder / "report.done").exists)
+        return dict(json.loads((folder / "report.json").read_text()))
+
     def states(self, request_id: str, rank: int) -> list[CommandState]:
         return [state for state in self.of(CommandState, rank) if state.id == request_id]
 
@@ -186,10 +193,9 @@ class Job:
         return self.errors[rank].read_text(errors="replace")
 
 
-def _below(launcher: str, size: int, port: str, script: Path, report: Path | None) -> list[str]:
+def _below(launcher: str, size: int, port: str, script: Path) -> list[str]:
     """The command line up to the script."""
     ours = ["-m", "tuimon", "run", "--snapshot-every=5"]
-    ours += [] if report is None else [f"--report={report}"]
     match launcher:
         case "torchrun":
             agent = ["-m", "torch.distributed.run", f"--nproc-per-node={size}"]

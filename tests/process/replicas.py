@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from tuimon.train.session import current_session
 
 MAX_STEPS = 100_000
 LR, MOMENTUM, MAX_NORM = 0.01, 0.9, 1.0
+SLOW_S = 0.03  # of the forward of a rank that holds up the others
 STEP_S = 0.002  # of every update, so that a training does not run away from its tests
 
 
@@ -44,7 +45,26 @@ def replicated(kind: str) -> nn.Module:
     if kind == "sync":
         model.append(nn.SyncBatchNorm(1))  # never called on a CPU, which has none of it
         model[3].forward = lambda x: x
-    return nn.parallel.DistributedDataParallel(model)
+    replica = nn.parallel.DistributedDataParallel(model)
+    if dist.get_world_size() > 2:
+        replica.register_comm_hook(None, in_order)
+    return replica
+
+
+def mean(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Of all ranks, added by rank, so that it is the same bits wherever it is computed."""
+    total = parts[0] / len(parts)
+    for part in parts[1:]:
+        total = total + part / len(parts)
+    return total
+
+
+def in_order(_, bucket):  # type: ignore[no-untyped-def]  # torch takes no annotation as a text
+    """The mean of all ranks' gradients; a ring would add each element in an order of its own."""
+    mine = bucket.buffer()
+    parts = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    gathered = dist.all_gather(parts, mine, async_op=True)
+    return gathered.get_future().then(lambda _: mean(parts))
 
 
 def sharded() -> nn.Module:
@@ -65,6 +85,8 @@ def loop(model: nn.Module, out: Path, rank: int, momentum: float) -> None:
     assert session is not None and session.info is not None
     tell(out / f"ready-{rank}", session.info.folder)
     draws = torch.Generator().manual_seed(rank)
+    first = next(each for each in model.modules() if isinstance(each, nn.Linear))
+    first.register_forward_pre_hook(lambda *_: wait_if(out / f"slow-{rank}"))
     for step in range(MAX_STEPS):
         optimizer.zero_grad()
         x = draw(draws)
@@ -77,6 +99,12 @@ def loop(model: nn.Module, out: Path, rank: int, momentum: float) -> None:
         time.sleep(STEP_S)
         if (out / "end").exists() and int((out / "end").read_text()) == step:
             break
+
+
+def wait_if(file: Path) -> None:
+    """In the midst of a forward, hold up the other ranks."""
+    if file.exists():
+        time.sleep(SLOW_S)
 
 
 def tell(file: Path, text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.incidents import PRIMARY
@@ -138,12 +138,12 @@ class Crew:
 
     def rows(self, now_s: float) -> RankRows:
         """How the ranks stand beside each other."""
-        joined = self.joined()
+        rows = [self._row(each) for each in self.ranks[:MAX_ROWS]]
         return RankRows(
             time_s=now_s,
-            rows=[self._row(each) for each in self.ranks[:MAX_ROWS]],
+            rows=rows,
             world_size=self.info.world_size,
-            first_bad=min(joined.guilty, default=None),
+            first_bad=min(self.joined().guilty, default=_first_bad(rows)),
         )
 
     def culprit(self) -> Follower | None:
@@ -209,6 +209,17 @@ class Crew:
         self.launcher = None if info.launcher is None else follower(info.launcher)
         self.info = info
         return lead is not None and lead is not self.ranks[0]
+
+
+def _first_bad(rows: Sequence[RankRow]) -> int | None:
+    """The rank whose loss was the first that was not finite.
+
+    While an update is held it is not over: a bad loss is told, and there is no symptom of it yet.
+    """
+    bad = [
+        (row.bad_step, row.rank) for row in rows if row.bad == "loss" and row.bad_step is not None
+    ]
+    return min(bad)[1] if bad else None
 
 
 def end_of(follower: Follower) -> End:
