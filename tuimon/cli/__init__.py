@@ -176,11 +176,13 @@ def _view_options(command: _Command) -> _Command:
 @cli.command()
 @click.argument("run", required=False)
 @click.option("--once", is_flag=True, help="Print one frame as text and leave.")
+@click.option("--with", "other", metavar="RUN", help="Lay another run over the charts.")
 @via_option
 @_view_options
 def attach(
     *,
     run: str | None,
+    other: str | None,
     once: bool,
     via: str | None,
     readonly: bool,
@@ -202,7 +204,14 @@ def attach(
     if once:
         return viewing.print_once(run, via=via, glyphs=glyphs)
     return viewing.attach(
-        run, via=via, readonly=readonly, hz=hz, glyphs=glyphs, price=price_per_hour, theme=theme
+        run,
+        via=via,
+        readonly=readonly,
+        hz=hz,
+        glyphs=glyphs,
+        price=price_per_hour,
+        theme=theme,
+        other=other,
     )
 
 

@@ -26,6 +26,7 @@ def attach(
     glyphs: str,
     price: float | None = None,
     theme: str | None = None,
+    other: str | None = None,
 ) -> int:
     """Open the viewer; returns when the user leaves it.
 
@@ -49,11 +50,19 @@ def attach(
             glyphs=glyphs,
             price_per_hour=price,
             theme=theme,
+            other=other or "",
         )
     info = registry.find_run(token) if token is not None else None
     picks = token is None and len(_live_runs()) > 1
     return view(
-        info, readonly=readonly, hz=hz, glyphs=glyphs, price=price, theme=theme, picks=picks
+        info,
+        readonly=readonly,
+        hz=hz,
+        glyphs=glyphs,
+        price=price,
+        theme=theme,
+        picks=picks,
+        other=other or "",
     )
 
 
@@ -66,6 +75,7 @@ def view(
     price: float | None = None,
     theme: str | None = None,
     picks: bool = False,
+    other: str = "",
 ) -> int:
     """The live view of a run, or of the newest one once there is one; the exit status."""
     from tuimon.tui import start
@@ -79,6 +89,7 @@ def view(
         price_per_hour=price,
         theme=theme,
         picks=picks,
+        other=other,
     )
 
 

@@ -173,11 +173,13 @@ def _draw_tags(
     across = braille.RESOLUTION[look.glyphs.name][0]
     for index, curve in enumerate(curves):
         known = np.flatnonzero(np.isfinite(curve.line))
-        if not len(known):
+        back = 2 * across * (len(curves) - 1 - index)  # side by side, however close they end
+        if len(known) <= back:
             continue
-        height = float(plot.scale.heights(curve.line[known[-1:]])[0])
-        row = plot.rows - 1 - int(min(max(height, 0.0), 1.0) * (plot.rows - 1) + 0.5)
-        column = min(plot.columns - 1, int(known[-1]) // across + 1 + index)
+        place = int(known[-1 - back])
+        height = float(plot.scale.heights(curve.line[place : place + 1])[0])
+        row = plot.rows - 1 - min(plot.rows - 1, int(min(max(height, 0.0), 1.0) * plot.rows))
+        column = place // across
         if colours[row, column] not in (NAN, INF):
             chars[row, column] = ord(tag_of(index))
             colours[row, column] = BADGE

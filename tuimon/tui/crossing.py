@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.segment import Segment
+from rich.style import Style
 
 from tuimon.model.units import DASH, number
 from tuimon.tui.rows import Row, fit, text
@@ -48,9 +49,9 @@ def crossed_row(look: Look, row: Row, column: int) -> Row:
             place = column - at
             glyph = part.text[place]
             shown = look.glyphs.box[5] if glyph == " " else glyph
-            style = (part.style or look.style()) + look.style("key", bold=True).without_color
+            style = part.style or look.style()
             if glyph == " ":
-                style = look.style("key", bold=True)
+                style += Style(color=look.colour("key"), bold=True)
             out += [
                 Segment(part.text[:place], part.style),
                 Segment(shown, style),

@@ -295,7 +295,7 @@ def _steps(scene: Scene, window: HeatWindow, last: int) -> Row:
     if window.bucket > 1:
         words += f"  {window.bucket:,} steps a column"
     if cross is not None:
-        return [text(look, f"norms at step {cross:,}", "key"), text(look, f"  {words}", "dim")]
+        return [text(look, f"norms at step {cross:,}", "key")]
     return [text(look, words, "dim")]
 
 

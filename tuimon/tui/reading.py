@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from rich.cells import set_cell_size
 from rich.segment import Segment
 
 from tuimon.model.units import DASH, number
@@ -18,6 +19,7 @@ from tuimon.view.frame import HAS_FINITE, HAS_NAN, HAS_NEG_INF, HAS_POS_INF, Env
 _OTHER = ("faint", "dim")  # the run that is laid over stands back
 _WORDS = ((HAS_NAN, "NaN"), (HAS_POS_INF, "+Inf"), (HAS_NEG_INF, "-Inf"))
 _TAGS = "123456789abcdefg"
+_OTHER_CELLS = 12  # of the other run's name
 
 
 def colours_of(look: Look, curve: Curve) -> tuple[str, str]:
@@ -39,7 +41,7 @@ def reading_of(scene: Scene, curves: Sequence[Curve], plot: Plot, choice: ChartC
         words = "tail " if window.end is None else "steps "
         shown = f"{plot.start:,}–{plot.end - 1:,}" if window.end is not None else f"{window.span:,}"
         extra.append([text(look, words + shown, "key")])
-    if cross is not None and plot.start <= cross < plot.end:
+    if cross is not None:
         return _under_cross(scene, curves, plot, choice, cross)
     if len(curves) > 1:
         return [*(_newest(scene, curves, at) for at in range(len(curves))), *extra]
@@ -69,16 +71,17 @@ def _label(scene: Scene, curves: Sequence[Curve], at: int) -> str:
     curve = curves[at]
     name = curve.name.removeprefix(f"{MEMORY}/")
     if sum(each.is_other == curve.is_other for each in curves) < 2:
-        name = "" if curve.is_other else "this"
+        name = ""
     if curve.is_other:
-        name = f"{scene.other_name} {name}".strip()
-    return f"{tag_of(at)}:{name}" if scene.look.colours == NONE else name
+        name = f"{set_cell_size(scene.other_name, _OTHER_CELLS).strip()} {name}".strip()
+    name = f"{tag_of(at)}:{name}" if scene.look.colours == NONE else name
+    return f"{name} " if name else ""
 
 
 def _newest(scene: Scene, curves: Sequence[Curve], at: int) -> Row:
     look, curve = scene.look, curves[at]
     tone = colours_of(look, curve)[1]
-    label = data(look, f"{_label(scene, curves, at)} ", tone)
+    label = data(look, _label(scene, curves, at), tone)
     return [label, _value(look, curve.series.last, tone)]
 
 
@@ -92,9 +95,11 @@ def _under_cross(
         row: Row = []
         if len(curves) > 1:
             tone = colours_of(look, curve)[1]
-            row.append(data(look, f"{_label(scene, curves, at)} ", tone))
+            row.append(data(look, _label(scene, curves, at), tone))
         row += _at_step(look, curve, plot, cross)
         groups.append(row)
+    if not plot.start <= cross < plot.end:
+        return [*groups, [text(look, "out of sight", "dim")]]
     across = braille.RESOLUTION[look.glyphs.name][0]
     if choice.keep:
         column = plot.column_of(cross) * across
@@ -112,6 +117,8 @@ def _at_step(look: Look, curve: Curve, plot: Plot, cross: int) -> Row:
     exact = curve.series.envelope(cross, cross + 1, 1)
     if exact.flags[0]:
         return _told(look, exact, slice(0, 1))
+    if not plot.start <= cross < plot.end:
+        return [text(look, DASH, "dim")]
     return _told(look, curve.envelope, _dots_of(look, plot, cross))
 
 

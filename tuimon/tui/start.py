@@ -8,10 +8,11 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tuimon.config import chosen_theme, remember_theme
-from tuimon.errors import EXIT_DEFECT, EXIT_OK, UsageError
+from tuimon.errors import EXIT_DEFECT, EXIT_OK, NoSuchRun, UsageError
 from tuimon.tui.glyphs import SETS, set_for
 from tuimon.tui.once import render_once, verdict_of
 from tuimon.tui.picking import Choices, NoSession
@@ -19,7 +20,7 @@ from tuimon.tui.theme import Look, colours_for
 from tuimon.view.frame import LOADING, WAITING, Frame
 from tuimon.view.replay import END, ReplaySession, find_recording, replay_run
 from tuimon.view.runs import Runs
-from tuimon.view.session import watch_relay, watch_run
+from tuimon.view.session import watch_named, watch_relay, watch_run
 
 if TYPE_CHECKING:
     from tuimon.tui.bridge import RunSession
@@ -38,6 +39,7 @@ def attach(
     price_per_hour: float | None = None,
     theme: str | None = None,
     picks: bool = False,
+    other: str = "",
 ) -> int:
     """Watch a run on this terminal until the person leaves.
 
@@ -49,6 +51,7 @@ def attach(
         price_per_hour: of the training, to say what a wait costs.
         theme: of `theme.PALETTES`; None is the one that was chosen last.
         picks: let the person choose among the runs of this host first.
+        other: a run, or a recording, that is laid over the charts.
 
     Returns:
         The exit code.
@@ -59,17 +62,15 @@ def attach(
     problem = terminal_problem(os.environ)
     if problem:
         raise UsageError(problem)
-    by = _whoever()
-    runs = Runs()
-    choices = Choices(
-        runs.poll, lambda run: watch_run(run.info, readonly=readonly, by=by, environ=os.environ)
-    )
-    session: RunSession = NoSession()
-    if not picks:
-        session = watch_run(run, readonly=readonly, by=by, environ=os.environ)
+    here = partial(watch_run, readonly=readonly, by=_whoever(), environ=os.environ)
+    session: RunSession = NoSession() if picks else here(run)
+    if other:
+        beside(other).close()  # what cannot be found is said before the screen is drawn
     return watch(
         session,
-        choices=choices,
+        other=other,
+        open_run=beside,
+        choices=Choices(Runs().poll, lambda each: here(each.info)),
         picks=picks,
         readonly=readonly,
         hz=hz,
@@ -89,6 +90,7 @@ def attach_far(
     glyphs: str | None = AUTO,
     price_per_hour: float | None = None,
     theme: str | None = None,
+    other: str = "",
 ) -> int:
     """Watch a run on another host, which the command `via` leads to; the exit code.
 
@@ -105,6 +107,8 @@ def attach_far(
     place = dump_folder_of(session.folder)
     return watch(
         session,
+        other=other,
+        open_run=lambda name: watch_relay(via, name, readonly=True),
         readonly=readonly,
         hz=hz,
         glyphs=glyphs,
@@ -155,7 +159,15 @@ def replay(
     session = replay_run(run, at=at)
     if other is not None:
         find_recording(other)  # what cannot be found is said before the screen is drawn
-    return watch(session, readonly=True, hz=hz, glyphs=glyphs, theme=theme, other=other or "")
+    return watch(
+        session,
+        readonly=True,
+        hz=hz,
+        glyphs=glyphs,
+        theme=theme,
+        open_run=_finished,
+        other=other or "",
+    )
 
 
 def replay_once(
@@ -187,6 +199,21 @@ def _finished(name: str) -> RunSession:
     return replay_run(name, at=END, playing=False)
 
 
+def beside(name: str) -> RunSession:
+    """Another run of this host, or a recording of one, to lay over the charts.
+
+    Raises:
+        NoSuchRun, Refused, IncompatibleVersion: as their messages say.
+    """
+    try:
+        return watch_named(name, os.environ)
+    except NoSuchRun as error:
+        try:
+            return _finished(name)
+        except NoSuchRun:
+            raise error from None
+
+
 def watch(
     session: RunSession,
     *,
@@ -198,6 +225,7 @@ def watch(
     theme: str | None = None,
     choices: Choices | None = None,
     picks: bool = False,
+    open_run: Callable[[str], RunSession] | None = None,
     other: str = "",
 ) -> int:
     """The live view of a session; closes it. Returns the exit code."""
@@ -217,7 +245,7 @@ def watch(
         choices=choices,
         picks_first=picks,
         replays=isinstance(session, ReplaySession),
-        open_run=_finished if isinstance(session, ReplaySession) else None,
+        open_run=open_run,
         other=other,
     )
     app = TuimonApp(session, look, clock=time.monotonic, options=options)
@@ -226,6 +254,7 @@ def watch(
     finally:
         session.close()
         app.bridge.close()
+        app.second.close()
     if app.failure is not None:
         return _report(app.failure)
     return app.return_code or EXIT_OK

@@ -31,7 +31,7 @@ LOOK_EVERY_S = 0.5  # for a run that is not there yet
 TICK_RECORDS = 200  # applied between two looks at the clock
 TICK_S = 0.03  # a third of a frame at 10 Hz
 LOADING_TICK_S = 0.1  # there is nothing to see yet: get on with it
-_NO_RUN = "no run yet: start one with `tuimon run SCRIPT`; this view attaches by itself"
+_NO_RUN = "no run yet: `tuimon run script.py` starts one; it appears here by itself"
 
 Find = Callable[[], RunInfo]
 OpenSource = Callable[[RunInfo], Source]
@@ -222,6 +222,15 @@ def watch_run(
         return run if isinstance(run, RunInfo) else registry.find_run(run, environ)
 
     return Session(find, lambda info: open_source(info, by=by, readonly=readonly), clock=clock)
+
+
+def watch_named(token: str, environ: Mapping[str, str] = os.environ) -> Session:
+    """A session that can only be read, on a run that is there.
+
+    Raises:
+        NoSuchRun, Refused, IncompatibleVersion: as their messages say.
+    """
+    return watch_run(registry.find_run(token, environ), readonly=True, environ=environ)
 
 
 def watch_relay(
