@@ -204,10 +204,7 @@ class Recorder:
         """Write the rest and let go. Safe to call twice."""
         self.flush()
         self._close()
-        if self._thinning is not None:
-            for _ in self._thinning:  # what is half done would be left beside the recording
-                pass
-            self._thinning = None
+        self._abandon()
 
     def _open(self) -> None:
         try:
@@ -264,6 +261,13 @@ class Recorder:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, self._written)
             self._stop(f"{self.path}: {error.strerror}")
+
+    def _abandon(self) -> None:
+        """Leave a thinning that is half done: nothing of it has been changed."""
+        close = getattr(self._thinning, "close", None)
+        if close is not None:
+            close()
+        self._thinning = None
 
     def _stop(self, why: str) -> None:
         self._buffer.clear()

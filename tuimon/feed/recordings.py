@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuimon.errors import NoSuchRun, Refused
-from tuimon.feed import paths, registry
+from tuimon.feed import paths, private, registry
 from tuimon.feed.recording import run_of
 from tuimon.feed.registry import RunInfo
 from tuimon.feed.segments import RUN_FILE, SUFFIX
 
 MAX_AGE_S = 30 * 86400.0
 KEEP_RUNS = 20
+REPORT = "report.json"  # beside the recording, as in the folder of the run
+MAX_REPORT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,14 @@ def is_recorded(info: RunInfo) -> bool:
     with contextlib.suppress(OSError):
         return any(folder_of(info).glob(f"*{SUFFIX}"))
     return False
+
+
+def keep_report(info: RunInfo) -> None:
+    """Lay a copy of the run's report beside its recording; without one of both nothing is done."""
+    with contextlib.suppress(OSError):
+        if is_recorded(info):
+            payload = private.read_small(info.path / REPORT, MAX_REPORT_BYTES)
+            private.replace(folder_of(info) / REPORT, payload)
 
 
 def sweep(

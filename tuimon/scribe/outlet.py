@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from tuimon.errors import NoRoom
@@ -21,21 +22,25 @@ class Outlet:
         problem: why there is no ring; "" when there is one.
     """
 
-    def __init__(self, path: Path, pid: int) -> None:
+    def __init__(
+        self, path: Path, pid: int, also: Callable[[bytes, int], None] = lambda payload, at: None
+    ) -> None:
+        """`also` gets the bytes and the sequence of every record."""
         self.sequence = 0
         self.problem = ""
+        self._also = also
         self._ring: RingWriter | None = None
         try:
             self._ring = RingWriter.create(path, RING_BYTES, start_ticks=start_ticks(pid) or 0)
         except NoRoom as error:
             self.problem = str(error)
 
-    def publish(self, record: Record) -> bytes:
-        """Append one record; never raises. Returns its bytes."""
+    def publish(self, record: Record) -> None:
+        """Append one record; never raises."""
         payload = encode(record)
         if self._ring is not None and self._ring.publish(payload):
             self.sequence += 1
-        return payload
+        self._also(payload, self.sequence)
 
     def close(self) -> None:
         """Mark the ring as ended and unmap it."""

@@ -35,12 +35,6 @@ class FlightRecorder:
         self._output = OutputTail(info.output)
         self._is_closed = False
 
-    @property
-    def problem(self) -> str:
-        """Why something is not recorded, as a sentence; "" when all is."""
-        troubles = (each.problem for each in self._recorders.values())
-        return self._problem or next((each for each in troubles if each), "")
-
     def take(self, follower: Follower) -> None:
         """Record what was just read of a process."""
         if not self._is_on or not follower.intake.newest:
@@ -54,8 +48,12 @@ class FlightRecorder:
         for recorder in self._recorders.values():
             recorder.append(payload, sequence, SCRIBE)
 
-    def keep_up(self, followers: list[Follower], scribe_sequence: int) -> None:
-        """Write what was taken, begin a new segment where one is full, thin what is too much."""
+    def keep_up(self, followers: list[Follower], scribe_sequence: int) -> str:
+        """Write what was taken, begin a new segment where one is full, thin what is too much.
+
+        Returns:
+            Why something is not recorded, as a sentence; "" when all is.
+        """
         for line in self._output.read() if self._recorders else []:
             self._recorders[min(self._recorders)].append(encode(line), 0, SCRIBE)
         for each in followers:
@@ -74,9 +72,14 @@ class FlightRecorder:
                     )
                 recorder.begin(seen, each.chronicle.last_step)
             recorder.thin(THIN_S)
+        troubles = (each.problem for each in self._recorders.values())
+        return self._problem or next((each for each in troubles if each), "")
 
     def close(self, info: RunInfo) -> None:
-        """Write the rest, and what is known of the run at its end. Safe to call twice."""
+        """Write the rest, and what is known of the run at its end; delete what is too old.
+
+        Safe to call twice.
+        """
         self._output.close()
         if self._is_closed:
             return
@@ -84,9 +87,11 @@ class FlightRecorder:
         for recorder in self._recorders.values():
             recorder.close()
             recorder.describe(info)
+        if self._recorders:
+            recordings.keep_report(info)
+        self._sweep()
 
-    def sweep(self) -> None:
-        """Delete recordings that are too old or too many."""
+    def _sweep(self) -> None:
         if not self._is_on:
             return
         days, runs = self._settings.max_age_days, self._settings.keep_runs

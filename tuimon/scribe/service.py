@@ -78,17 +78,16 @@ class Scribe:
         self._clock = clock
         self._unix_time = unix_time
         self._crew = Crew(info, clock)
-        self._outlet = Outlet(info.scribe_ring, os.getpid())
         self._ledger = ledger.LedgerFiles(info)
         self._recorder = FlightRecorder(info)
+        self._outlet = Outlet(info.scribe_ring, os.getpid(), self._recorder.publish)
         self._devices = NvidiaReader(info.environ.get("CUDA_VISIBLE_DEVICES"))
         self._sampler = self._new_sampler()
         self._told: Joined | None = None
         self._told_kinds: set[tuple[str, int | None]] = set()
         self._findings: dict[str, Finding] = {}
         self._said: set[str] = set()
-        now_s = clock()
-        self._next_system_s = now_s
+        self._next_system_s = now_s = clock()
         self._next_history_s = now_s + HISTORY_EVERY_S / 4
         self._next_folder_s = now_s + FOLDER_EVERY_S
         self._folder_is_gone = False
@@ -183,9 +182,8 @@ class Scribe:
 
     def _keep_up(self, now_s: float) -> None:
         """Everything that has its own rhythm."""
-        self._recorder.keep_up(self._crew.everybody, self._outlet.sequence)
-        if self._recorder.problem:
-            self._once("recording", self._recorder.problem)
+        if problem := self._recorder.keep_up(self._crew.everybody, self._outlet.sequence):
+            self._once("recording", problem)
         if now_s >= self._next_system_s:
             self._next_system_s = now_s + SYSTEM_EVERY_S
             self._publish(self._sampler.read(self._unix_time()))
@@ -227,9 +225,9 @@ class Scribe:
             self._ledger.add(state)
         self._keep_ledger()
         how = self._crew.exit()
-        if how.kind == "killed" and self._crew.is_one:
+        if self._crew.is_one and how.kind == "killed":
             self._event("critical", "killed", f"the training {how.detail}")
-        if not self._crew.is_one:
+        elif not self._crew.is_one:
             self._publish(self._crew.rows(self._unix_time()))
         ending = Ending(crew=self._crew, exit=how, user_umask=self._user_umask)
         problems = ending.write()
@@ -237,9 +235,9 @@ class Scribe:
             self._event("warning", "report", problem)
         self._write_history()
         of_pids = {each.me.pid: (each.exit, each.step_reached) for each in self._crew.everybody}
-        info = jobs.record_exits(self._crew.info, how, ending.last_step, of_pids)
-        tell_done(info.path, problems)
-        self._recorder.close(info)
+        self._crew.info = jobs.record_exits(self._crew.info, how, ending.last_step, of_pids)
+        self._recorder.close(self._crew.info)
+        tell_done(self._crew.info.path, problems)
         self._close()
 
     def _nobody_cares(self) -> bool:
@@ -249,7 +247,6 @@ class Scribe:
     def _close(self) -> None:
         self._crew.close()
         self._recorder.close(self._crew.info)
-        self._recorder.sweep()
         self._ledger.close()
         self._outlet.close()
 
@@ -259,12 +256,11 @@ class Scribe:
             more = count - follower.lost_said.get(reason, 0)
             if more > 0:
                 # Not kept in the history, which has the count of the reader itself.
-                payload = self._outlet.publish(RingLost(more, f"scribe: {reason}"))
-                self._recorder.publish(payload, self._outlet.sequence)
+                self._outlet.publish(RingLost(more, f"scribe: {reason}"))
         follower.lost_said = lost
 
     def _publish(self, record: AnyRecord) -> None:
-        self._recorder.publish(self._outlet.publish(record), self._outlet.sequence)
+        self._outlet.publish(record)
         for each in self._crew.everybody:
             each.chronicle.add(record)
 
@@ -309,10 +305,8 @@ class Scribe:
     def _look_after_folder(self) -> None:
         """Put `run.json` back when somebody cleaned up; note when the whole folder is gone."""
         info = self._crew.info
-        if not info.path.is_dir():
-            self._folder_is_gone = True
-            return
-        if not (info.path / "run.json").exists():
+        self._folder_is_gone |= not info.path.is_dir()
+        if not self._folder_is_gone and not (info.path / "run.json").exists():
             with contextlib.suppress(NoRoom):
                 registry.save(info)
                 self._event("info", "republished", "run.json had vanished and was written again")
