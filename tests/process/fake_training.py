@@ -54,6 +54,10 @@ class Training:
                 self.take_step(math.nan, bytes([NAN, 0]))
             case "ask":
                 self.put(CommandState("c1", "Pause", "accepted", "me", 1.5e9))
+            case "asks":
+                for number in map(str, range(int(rest[0]), int(rest[1]))):
+                    self.put(CommandState(number, "Pause", "accepted", "me", 1.5e9))
+                    self.put(CommandState(number, "Pause", "applied", "me", 1.5e9, self.step))
             case "bye":
                 self.put(Goodbye(rest[0], int(rest[1]), "Boom: \x1b[1mno", self.step - 1))
             case "exit":

@@ -59,7 +59,9 @@ for parameter in model.parameters():
 def log_of(run: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     capsys.readouterr()
     assert status_of(["ctl", run, "log", "--json"]) == 0
-    rows: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    said = capsys.readouterr()
+    assert said.err == "", "nothing is missing"
+    rows: list[dict[str, Any]] = json.loads(said.out)
     return rows
 
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tuimon.cli import status_of
+from tuimon.feed import ledger
 from tuimon.feed.codec import decode
 from tuimon.feed.history import History, read_history
 from tuimon.feed.process import start_ticks
@@ -191,6 +194,43 @@ def test_what_the_scribe_missed_is_counted(start: Callable[..., Run]):
     assert sum(record.count for record in told) == lost
     told = [s["kind"] for s in report["symptoms"] if s["severity"] != "info"]
     assert told == ["exception"]
+
+
+def test_a_ledger_whose_scribe_is_killed_stays_readable_and_says_what_is_missing(
+    start: Callable[..., Run], capsys: pytest.CaptureFixture[str]
+):
+    run = start()
+    own, mirror = ledger.places(load(run.folder))
+    run.tell("steps 3", "asks 0 2000")
+    eventually(lambda: own.exists() and own.stat().st_size > 5000, "the ledger is being written")
+    os.kill(run.scribe, signal.SIGKILL)
+    for file in (own, mirror):
+        whole = file.read_bytes().split(b"\n")[:-1]
+        assert all(isinstance(json.loads(line), dict) for line in whole)
+    run.tell("asks 2000 2010")
+
+    def log() -> tuple[list[str], str]:
+        assert status_of(["ctl", load(run.folder).id, "log"]) == 0
+        said = capsys.readouterr()
+        return said.out.splitlines(), said.err
+
+    entries, problem = log()
+    assert len(entries) == 2010 and problem == "", "the ring has them all"
+    run.tell("bye ok 0")
+    run.process.communicate()
+    entries, problem = log()
+    assert len(entries) == 2010 and problem.count("\n") == 1
+    assert "the end of the run is not in the ledger" in problem
+    with mirror.open("ab") as file:
+        file.write(b'{"id": "2000", "comm')  # a write that was cut
+    run_id = load(run.folder).id
+    shutil.rmtree(run.folder)
+    assert status_of(["ctl", run_id, "log", "--json"]) == 0
+    said = capsys.readouterr()
+    kept = len(ledger.kept_of_swept(run_id).states) // 2
+    assert 0 < kept <= 2000 and len(json.loads(said.out)) in (kept, kept + 1)
+    assert "1 line of the ledger could not be read" in said.err
+    assert "the end of the run is not in the ledger" in said.err
 
 
 def test_a_target_that_cannot_be_written_is_told(start: Callable[..., Run], tmp_path: Path):

@@ -73,7 +73,7 @@ def test_a_pipe_in_place_of_what_is_read_keeps_nobody_waiting(run: RunInfo) -> N
     assert history.read_history(run.path / "history.bin") is None
     with pytest.raises(NoSuchRun):
         RingReader(run.ring())
-    assert ledger.stages_of(run) == []
+    assert ledger.kept_of(run) is None
     assert [info.id for info in registry.list_runs()] == [run.id], "the mirror knows it still"
 
 

@@ -24,7 +24,7 @@ from tuimon.feed.history import read_history
 from tuimon.feed.registry import RunInfo
 from tuimon.feed.ring import RingReader
 from tuimon.model.commands import AnyCommand, Request, title_words
-from tuimon.model.ledger import FINAL_STATES, arguments_of, iso
+from tuimon.model.ledger import FINAL_STATES, Kept, arguments_of, iso
 from tuimon.model.records import CommandState, Goodbye, Record
 from tuimon.model.text import plain
 from tuimon.model.units import DASH
@@ -177,7 +177,9 @@ def print_log(target: Target, *, as_json: bool) -> None:
 
         entries = far.ledger(target.via, target.token)
     else:
-        entries = _ledger_of(target.token)
+        entries, remarks = _ledger_of(target.token)
+        for remark in remarks:
+            click.echo(f"tuimon: {remark}", err=True)
     if as_json:
         rows = [
             {
@@ -195,20 +197,34 @@ def print_log(target: Target, *, as_json: bool) -> None:
         click.echo(plain(f"{when}  {entry.by or DASH}  {sentence(entry)}"))
 
 
-def _ledger_of(token: str) -> list[CommandState]:
-    """The ledger of a run, also of one whose folder has been swept."""
+def _ledger_of(token: str) -> tuple[list[CommandState], list[str]]:
+    """The ledger of a run, also of one whose folder has been swept, and what is missing in it."""
     try:
-        return ledger(registry.find_run(token))
+        info = registry.find_run(token)
     except NoSuchRun:
-        kept = ledger_files.stages_of_swept(token)
+        kept = ledger_files.kept_of_swept(token)
         if kept is None:
             raise
-        return _settled(kept, alive=False)
+        return _settled(list(kept.states), alive=False), _remarks(kept, alive=False)
+    kept = ledger_files.kept_of(info)
+    return ledger(info), _remarks(kept, alive=registry.is_alive(info)) if kept else []
+
+
+def _remarks(kept: Kept, *, alive: bool) -> list[str]:
+    """What is not in a ledger, as far as that can be known."""
+    remarks = []
+    if kept.damaged:
+        lines = f"{kept.damaged:,} line{'' if kept.damaged == 1 else 's'}"
+        remarks.append(f"{lines} of the ledger could not be read")
+    if not alive and not kept.is_closed:
+        remarks.append("the end of the run is not in the ledger: what came last may be missing")
+    return remarks
 
 
 def ledger(info: RunInfo) -> list[CommandState]:
     """Newest state of each command; what never came to an end is "expired" once the run is."""
-    states = ledger_files.stages_of(info)
+    kept = ledger_files.kept_of(info)
+    states = list(kept.states) if kept is not None else []
     history = read_history(info.path / "history.bin")
     states += history.commands if history is not None else []
     alive = registry.is_alive(info)

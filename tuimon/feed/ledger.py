@@ -14,7 +14,7 @@ from tuimon.errors import UsageError
 from tuimon.feed import paths, private
 from tuimon.feed.registry import RunInfo
 from tuimon.model import ledger as lines
-from tuimon.model.ledger import Ledger, NotALedger
+from tuimon.model.ledger import Kept, Ledger, NotALedger
 from tuimon.model.records import CommandState
 from tuimon.model.text import plain
 
@@ -58,6 +58,12 @@ class LedgerFiles:
         self._written += len(line)
         self._waiting.append(line)
 
+    def end(self) -> None:
+        """Nothing comes any more: whoever reads the ledger will know that it is complete."""
+        if self._is_open and not self.problem:
+            self._waiting.append(lines.end_bytes())
+        self.flush()
+
     def flush(self) -> None:
         """Bring what was added to the disk. Never raises."""
         if not self._waiting:
@@ -66,12 +72,7 @@ class LedgerFiles:
             self._open()
         payload, self._waiting = b"".join(self._waiting), []
         for path, descriptor in list(self._files):
-            try:
-                _append(descriptor, payload)
-            except OSError as error:
-                self._give_up(path, error)
-                os.close(descriptor)
-                self._files.remove((path, descriptor))
+            self._append(path, descriptor, payload)
 
     def close(self) -> None:
         """Close the files. Safe to call twice."""
@@ -101,28 +102,42 @@ class LedgerFiles:
                 continue
             self._files.append((path, descriptor))
             if os.fstat(descriptor).st_size == 0:
-                with contextlib.suppress(OSError):
-                    _append(descriptor, head)
+                self._append(path, descriptor, head)
+
+    def _append(self, path: Path, descriptor: int, payload: bytes) -> None:
+        """All of it, or nothing: a piece of a line would spoil the one that follows."""
+        size = os.fstat(descriptor).st_size
+        try:
+            view = memoryview(payload)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.fsync(descriptor)
+        except OSError as error:
+            self._give_up(path, error)
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, size)
+            os.close(descriptor)
+            self._files.remove((path, descriptor))
 
     def _give_up(self, path: Path, error: OSError) -> None:
         self.problem = f"the ledger cannot be written to {path}: {error.strerror}"
 
 
-def stages_of(info: RunInfo) -> list[CommandState]:
-    """Every stage in the ledger of a run, in order; none where there is no file."""
-    for place in places(info):
-        with contextlib.suppress(OSError):
-            return lines.states_in(private.read_small(place, MAX_BYTES + lines.MAX_LINE_BYTES))
-    return []
+def kept_of(info: RunInfo) -> Kept | None:
+    """What the ledger of a run says, by the file that has more of it; None where there is none."""
+    found = [kept for place in places(info) if (kept := _kept_at(place)) is not None]
+    return max(found, key=lambda each: (each.is_closed, len(each.states)), default=None)
 
 
-def stages_of_swept(token: str) -> list[CommandState] | None:
+def kept_of_swept(token: str) -> Kept | None:
     """The same for a run of which nothing but its ledger is left; None where that is gone too."""
-    kept = kept_ledger(token)
-    if kept is None:
-        return None
+    place = kept_ledger(token)
+    return None if place is None else _kept_at(place)
+
+
+def _kept_at(place: Path) -> Kept | None:
     try:
-        return lines.states_in(private.read_small(kept, MAX_BYTES + lines.MAX_LINE_BYTES))
+        return lines.kept_in(private.read_small(place, MAX_BYTES + lines.MAX_LINE_BYTES))
     except OSError:
         return None
 
@@ -177,10 +192,3 @@ def _changed_s(path: Path) -> float:
         return path.lstat().st_mtime
     except OSError:
         return 0.0
-
-
-def _append(descriptor: int, payload: bytes) -> None:
-    view = memoryview(payload)
-    while view:
-        view = view[os.write(descriptor, view) :]
-    os.fsync(descriptor)

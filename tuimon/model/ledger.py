@@ -26,6 +26,7 @@ MAX_LINE_BYTES = 64 << 10
 MAX_ENTRIES = 10_000
 MAX_STEP = 1 << 53  # larger integers are not exact in every reader of JSON
 FINAL_STATES = ("applied", "refused", "expired")
+CLOSED = "closed"  # state of the last line, after which nothing comes
 _MAX_ID = 64
 _MAX_WORDS = 64  # of a command line
 
@@ -36,6 +37,21 @@ _commands: msgspec.msgpack.Decoder[AnyCommand] = msgspec.msgpack.Decoder(AnyComm
 
 class NotALedger(ValueError):
     """Why the bytes are no ledger that can be used; the message is half a sentence."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What could be read of a ledger.
+
+    Attributes:
+        states: every stage of every request, in order.
+        damaged: lines that could not be read.
+        is_closed: the run's end was written, so that nothing is missing behind.
+    """
+
+    states: tuple[CommandState, ...] = ()
+    damaged: int = 0
+    is_closed: bool = False
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -124,6 +140,11 @@ def head_bytes(
     return _dumped(head)
 
 
+def end_bytes() -> bytes:
+    """The last line of a ledger that is complete."""
+    return _dumped(Line(id="-", command="", state=CLOSED))
+
+
 def line_bytes(state: CommandState) -> bytes:
     """One stage as a line; safe to print as it is."""
     return _dumped(
@@ -150,13 +171,18 @@ def iso(unix_s: float) -> str | None:
     return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="milliseconds")
 
 
-def states_in(data: bytes) -> list[CommandState]:
-    """Every stage in a file that may be damaged, in order; what cannot be read is left out."""
-    found = []
-    for raw in data.splitlines()[1:]:
+def kept_in(data: bytes) -> Kept:
+    """What is in a file that may be damaged; what cannot be read is left out and counted."""
+    found: list[CommandState] = []
+    damaged, is_closed = 0, False
+    for number, raw in enumerate(data.splitlines()):
         try:
             line = _lines.decode(raw)
         except (msgspec.DecodeError, ValueError, RecursionError):
+            damaged += number > 0 or not _is_head(raw)
+            continue
+        if line.state == CLOSED:
+            is_closed = True
             continue
         command = _typed(line)
         found.append(
@@ -174,7 +200,7 @@ def states_in(data: bytes) -> list[CommandState]:
                 asked=b"" if isinstance(command, str) else asked_of(command),
             )
         )
-    return found
+    return Kept(tuple(found), damaged, is_closed)
 
 
 def parse(data: bytes) -> Ledger:
@@ -210,6 +236,14 @@ def parse(data: bytes) -> Ledger:
 def in_words(kinds: Sequence[str]) -> str:
     """Kinds of commands and how many of each: "2 pause, 1 resume"."""
     return ", ".join(f"{count} {words}" for words, count in Counter(kinds).items())
+
+
+def _is_head(row: bytes) -> bool:
+    try:
+        _heads.decode(row[:MAX_LINE_BYTES])
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return False
+    return True
 
 
 def _head(row: bytes) -> str:

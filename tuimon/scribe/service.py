@@ -223,6 +223,7 @@ class Scribe:
         for state in expired(self._crew.lead.chronicle.commands):
             self._publish(state)
             self._ledger.add(state)
+        self._ledger.end()
         self._keep_ledger()
         how = self._crew.exit()
         if self._crew.is_one and how.kind == "killed":
