@@ -282,9 +282,7 @@ class Scribe:
             self._once("ledger", self._ledger.problem)
 
     def _write_history(self) -> None:
-        if self._folder_is_gone:
-            return
-        for index, each in enumerate(self._crew.ranks):
+        for index, each in enumerate([] if self._folder_is_gone else self._crew.ranks):
             self._write_history_of(each, self._crew.info.history(index))
 
     def _write_history_of(self, follower: Follower, file: Path) -> None:
