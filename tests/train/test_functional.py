@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, grad, grad_and_value, vmap
 
 import tuimon
 from tests.train.conftest import Feed
+from tuimon.diagnose.engine import Engine
 from tuimon.model.records import Loss
 
 Params = dict[str, torch.Tensor]
 
 
-def _train(model: nn.Module, x: torch.Tensor, steps: int, *, has_aux: bool = False) -> list[float]:
+def _train(
+    model: nn.Module, x: torch.Tensor, steps: int, *, has_aux: bool = False, rate: float = 0.05
+) -> list[float]:
     def lose(params: Params, x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
         loss = functional_call(model, params, (x,)).square().mean()
         return (loss, x.sum()) if has_aux else loss
@@ -25,7 +29,7 @@ def _train(model: nn.Module, x: torch.Tensor, steps: int, *, has_aux: bool = Fal
     for _ in range(steps):
         gradients, value = grad_and_value(lose, has_aux=has_aux)(params, x)
         losses.append(float(value[0] if has_aux else value))
-        params = {name: param - 0.05 * gradients[name] for name, param in params.items()}
+        params = {name: param - rate * gradients[name] for name, param in params.items()}
     return losses
 
 
@@ -42,6 +46,20 @@ def test_a_loss_of_a_functional_training_that_is_not_finite_is_told(feed: Feed) 
     told = feed.of(Loss)
     assert (told[0].step, told[0].value) == (20 + first, losses[first])
     assert "test_functional.py:" in told[0].site
+
+
+@pytest.mark.parametrize(("size", "expected"), [(1e6, "data-scale"), (1.0, "unknown")])
+def test_why_a_functional_training_is_lost_at_once(feed: Feed, size: float, expected: str) -> None:
+    """By a usual rate on raw numbers; by an absurd one on usual numbers, which nobody sees."""
+    model = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1))
+    tuimon.watch(model)
+    losses = _train(model, size * torch.rand(16, 2), 8, rate=0.05 if size > 1 else 1e20)
+    assert not all(map(math.isfinite, losses))
+    engine = Engine()
+    for record in feed.read():
+        engine.see(record)
+    engine.close()
+    assert engine.findings[0].cause == expected
 
 
 def test_transforms_within_others_and_beside_an_optimizer_are_left_alone(feed: Feed) -> None:

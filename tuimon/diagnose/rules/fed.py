@@ -21,6 +21,7 @@ NEAR_ZERO = 1e-3
 # An untrained model that is given inputs of order 1 loses about what guessing costs.
 ABSURD = 20.0
 HARMED = ("spike", "explosion", "non-finite-loss", "non-finite-gradient", "non-finite-parameter")
+SOON = 3  # updates: what a step that is too long needs to leave single precision
 AFTER = 30  # updates within which a batch does its harm
 _SQUARES = ("MseLoss", "SmoothL1Loss", "HuberLoss", "Sub", "L1Loss")
 
@@ -33,6 +34,7 @@ class DataScale:
         if run is None or not run.loop.feed.inputs:
             return
         stalled, high = is_stalled(evidence), starts_absurdly_high(run)
+        high = high or _lost_at_once(evidence, run)
         if not stalled and not high:
             return
         if any(s.kind == "explosion" and s.severity != "info" for s in evidence.symptoms):
@@ -91,6 +93,17 @@ class Outlier:
             symptom = observed(detail, evidence, outlier.step)
             yield from_symptom("data-outlier", symptom, 0.94, [harm[0].detail])
             return
+
+
+def _lost_at_once(evidence: Evidence, run: Circumstances) -> str:
+    """A loss without optimizer and backward that the first updates made infinite, in words."""
+    if run.updates or evidence.autopsies:
+        return ""
+    bad = [s for s in evidence.symptoms if s.kind == "non-finite-loss" and s.step is not None]
+    first = min((s.step or 0 for s in bad), default=None)
+    if first is None or not 0 < first <= SOON:
+        return ""
+    return f"the loss was finite at first and is not any more after {first} updates"
 
 
 def starts_absurdly_high(run: Circumstances) -> str:

@@ -15,13 +15,17 @@ from typing import Any
 import torch
 from torch._functorch import eager_transforms
 
-from tuimon.model.records import Loss
+from tuimon.model.records import MAX_INPUTS, Batch, Loss
+from tuimon.train.leaves import leaves_of
 from tuimon.train.observer import Observer
+from tuimon.train.summary import summarise, unseen
+from tuimon.train.taps.batch import FIRST, FIRST_ELEMENTS
 from tuimon.train.taps.loss import call_site
 from tuimon.train.taps.patches import On, Patches
 
 TAP = "torch.func"
 MAX_TOLD = 16
+_PARTS = 5  # function, argnums, has_aux, args, kwargs
 
 _interpreters = torch._C._functorch.peek_interpreter_stack
 
@@ -53,17 +57,19 @@ class FunctionalTap:
                 and not observer.roster.tracks
                 and _interpreters() is None
             ):
-                self._look(result)
+                self._look(result, args)
             return result
 
         return grad_and_value
 
-    def _on_value(self, result: Any) -> None:
+    def _on_value(self, result: Any, given: tuple[Any, ...]) -> None:
         session = self._observer.session
         if self._session is not session:
             self._session = session
             self._told = self._calls = 0
         call, self._calls = self._calls, self._calls + 1
+        if not call:
+            self._look_at_batch(given)
         value = result[1][0] if type(result[1]) is tuple else result[1]
         if type(value) is not torch.Tensor or not value.is_cpu or self._told >= MAX_TOLD:
             return
@@ -75,3 +81,18 @@ class FunctionalTap:
         self._told += 1
         # Where there is no update to count, calls are.
         session.publish(Loss(step=call, value=loss, time_ns=time.time_ns(), site=call_site()))
+
+    def _look_at_batch(self, given: tuple[Any, ...]) -> None:
+        """What the first call was given beside what it differentiates by."""
+        if len(given) != _PARTS:
+            return
+        _, argnums, _, args, kwargs = given
+        chosen = argnums if isinstance(argnums, tuple) else (argnums,)
+        rest = [each for at, each in enumerate(args) if at not in chosen]
+        found, left_out = leaves_of(tuple(rest), kwargs, MAX_INPUTS)
+        with unseen():
+            inputs = [summarise(name, tensor, FIRST_ELEMENTS) for name, tensor in found]
+        if inputs:
+            self._observer.session.publish(
+                Batch(step=0, time_ns=time.time_ns(), why=FIRST, inputs=inputs, left_out=left_out)
+            )
