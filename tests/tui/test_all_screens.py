@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from tests.tui.full import full_frame
+from tests.tui.full import NOW_S, full_frame
 from tuimon.feed.registry import RankInfo, RunInfo
 from tuimon.tui.actions import SCREENS, hints
 from tuimon.tui.choices import CHOICES, settle_focus
@@ -22,36 +22,70 @@ from tuimon.tui.scene import Scene
 from tuimon.tui.screens import arrange
 from tuimon.tui.theme import Look
 from tuimon.view.frame import (
-    GONE,
-    HELD,
     LATE,
     LOADING,
-    OTHER_VERSION,
-    PAUSED,
-    RECONNECTING,
-    SILENT,
     WAITING,
     Exit,
     Frame,
 )
 from tuimon.view.runs import RunGlance
 from tuimon.view.series import Series
+from tuimon.view.source import SourceStatus
+from tuimon.view.staleness import Signs, judge
 
 SIZES = ((120, 40), (80, 24), (60, 20))
 FULL = full_frame()
 CALM = full_frame(bad=False)
 _STILL = {"steps_per_s": None, "eta_s": None}
+
+
+def judged(status: SourceStatus, *, after_s: float = 0.0, frame: Frame = CALM) -> Frame:
+    """A frame as the reader of a run says how it stands."""
+    signs = Signs(48213, True, True, 399, NOW_S, 0.0977, NOW_S - 60, None)
+    standing = judge(NOW_S + after_s, replace(status, connected=True, caught_up=True), signs)
+    still = {} if standing.state == LATE else _STILL
+    return replace(
+        frame,
+        state=standing.state,
+        state_detail=standing.detail,
+        silent_for_s=standing.silent_for_s,
+        exit=standing.exit,
+        **still,
+    )
+
+
+_DEAD = SourceStatus(alive=False)
 STATES: dict[str, Frame] = {
     "waiting": Frame(state=WAITING),
     "loading": Frame(state=LOADING, name="llama-1b-pretrain", host="gpu-07", pid=48213),
-    "late": replace(CALM, state=LATE, silent_for_s=7.0),
-    "silent": replace(CALM, state=SILENT, silent_for_s=75.0, steps_per_s=None),
-    "paused": replace(CALM, state=PAUSED, waits_for_s=312.0, **_STILL),
-    "held": replace(FULL, state=HELD, hold_left_s=250.0, waits_for_s=50.0, **_STILL),
-    "done": replace(CALM, state=GONE, exit=Exit("ok", 0, ""), **_STILL),
-    "killed": replace(FULL, state=GONE, exit=Exit("killed", 137, "killed by SIGKILL"), **_STILL),
-    "reconnecting": replace(CALM, state=RECONNECTING, silent_for_s=14.0, **_STILL),
-    "other version": Frame(state=OTHER_VERSION, name="old-run"),
+    "late": judged(SourceStatus(), after_s=7.0),
+    "silent": judged(SourceStatus(), after_s=75.0),
+    "paused": replace(judged(SourceStatus(word="paused")), waits_for_s=312.0),
+    "held": replace(
+        judged(SourceStatus(word="held"), frame=FULL), hold_left_s=250.0, waits_for_s=50.0
+    ),
+    "done": judged(replace(_DEAD, exit=Exit("ok", 0, ""))),
+    "killed": judged(replace(_DEAD, exit=Exit("killed", 137, "killed by SIGKILL")), frame=FULL),
+    "reconnecting": judged(
+        SourceStatus(link="trying again in 4 s: the connection was closed", link_lost_for_s=14.0)
+    ),
+    "other version": judged(
+        SourceStatus(problem="the run speaks format 2, this tuimon format 1; attach with its own")
+    ),
+}
+
+
+NEXT = {
+    "waiting": "appears here",
+    "loading": "reading",
+    "late": "no step for",
+    "silent": "py-spy dump",
+    "paused": "resume",
+    "held": "resume",
+    "done": "q leaves",
+    "killed": "q leaves",
+    "reconnecting": "trying again",
+    "other version": "attach with its own",
 }
 
 
@@ -110,7 +144,10 @@ def test_one_layer(size: tuple[int, int], snapshot: SnapshotAssertion) -> None:
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize("state", STATES)
 def test_states(state: str, size: tuple[int, int], snapshot: SnapshotAssertion) -> None:
-    assert picture(STATES[state], (), size) == snapshot
+    text = picture(STATES[state], (), size)
+    assert text == snapshot
+    above = " ".join(line.strip(" •✖") for line in text.splitlines()[1:4])
+    assert NEXT[state] in above, "what to do next is not to be read"
 
 
 @pytest.mark.parametrize("screen", sorted(SCREENS))

@@ -316,7 +316,7 @@ def hints(scene: Scene) -> tuple[tuple[str, str], ...]:
     """(key, word) pairs of the footer; help and quit come last and always stay."""
     kind = kind_of(scene.focus)
     here, everywhere = [], []
-    silent = scene.readonly or scene.frame.state in UNREACHABLE
+    silent = scene.readonly or scene.frame.state in UNREACHABLE or scene.screen == RUNS
     for action in actions(readonly=silent, replays=scene.replays):
         if not action.word or action.id in ("help", "quit"):
             continue

@@ -34,7 +34,7 @@ from tuimon.model.commands import (
 from tuimon.model.records import CLIP_OFF, CLIP_ON, CLIP_USER
 from tuimon.model.units import number, size_bytes
 from tuimon.tui.panels.detail import bytes_of
-from tuimon.tui.scene import Scene
+from tuimon.tui.scene import RUNS, Scene
 from tuimon.tui.tree import TreeRow
 from tuimon.view.arming import is_armed
 from tuimon.view.frame import (
@@ -82,6 +82,8 @@ Intent = AnyCommand | Question | str
 
 def intent(action: str, scene: Scene, *, dump_folder: str) -> Intent:
     """What an action means in this scene. A string says why nothing happens."""
+    if scene.screen == RUNS:
+        return "enter shows a run first: then its keys reach it"
     refusal = _UNREACHABLE.get(scene.frame.state)
     if refusal is not None:
         return refusal

@@ -40,7 +40,7 @@ def arrange(scene: Scene, width: int, height: int) -> list[Box]:
         return [Box("tiny", 0, 0, width, height)]
     boxes = [Box("header", 0, 0, width, 1)]
     top = 1
-    if above := alert_rows(scene):
+    if above := alert_rows(scene, width):
         boxes.append(Box("alert", 0, top, width, above))
         top += above
     footer = 1 if scene.hint or scene.notice[0] else 0  # a printed frame has no keys

@@ -84,7 +84,7 @@ def test_80x24_loses_no_meaning() -> None:
 @pytest.mark.parametrize(
     ("frame", "words"),
     [
-        (Frame(state=WAITING), "attaches by itself"),
+        (Frame(state=WAITING), "appears here by itself"),
         (replace(BUSY, state=PAUSED, alert=None), "space resumes"),
         (replace(BUSY, state=GONE, exit=Exit("ok", 0, "")), "DONE"),
         (replace(BUSY, state=GONE, exit=Exit("killed", 137, "SIGKILL")), "KILLED 137"),

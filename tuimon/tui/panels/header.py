@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 
 from tuimon.model.units import DASH, count, duration_s, number
@@ -31,12 +32,14 @@ from tuimon.view.incidents import Incident
 from tuimon.view.waits import waited
 
 _BAR_CELLS = 10
+_AROUND_WORDS = 4  # cells of a line beside its words
+_MAX_LINES = 3
 WORDY_COLUMNS = 70
 _LOOK_HINTS = ("v look  esc hide", "v look")
 
 # What a state means and what to do, where the reader of the run has not said it better.
 _SENTENCES = {
-    WAITING: "no run yet: start one with `tuimon run script.py`; this view attaches by itself",
+    WAITING: "no run yet: `tuimon run script.py` starts one; it appears here by itself",
     LOADING: "reading the history of the run",
     LATE: "the next step is overdue: a long evaluation, a checkpoint, or trouble",
     SILENT: "the process lives but makes no steps: evaluation, data, or a deadlock",
@@ -198,12 +201,44 @@ def visible_alert(scene: Scene) -> Incident | None:
     return None if found is None or found.identity == scene.alert_hidden else found
 
 
-def alert_rows(scene: Scene) -> int:
-    """Rows above the panels: none when all is well, two when a hold waits for an answer."""
+def alert_rows(scene: Scene, width: int) -> int:
+    """Rows above the panels: none when all is well, two for a hold, more for words that are long.
+
+    The end of what a state means says what to do, so that it must not be cut.
+    """
     frame = scene.frame
     if frame.state == HELD:
         return 2
+    if frame.state not in (LIVE, LATE):
+        return len(state_lines(scene, width))
     return int(visible_alert(scene) is not None or frame.state != LIVE or bool(frame.state_detail))
+
+
+def state_words(scene: Scene) -> str:
+    """What the state means and what to do about it; the incident before it comes last."""
+    frame, alert = scene.frame, visible_alert(scene)
+    words = frame.state_detail or _SENTENCES.get(frame.state, "")
+    if frame.state == GONE and frame.exit is not None and not frame.state_detail:
+        words = f"{frame.exit.kind}: {frame.exit.detail or words}"
+    if frame.crash is not None and alert is not None and alert.crash is frame.crash:
+        words, alert = _told(alert), None
+    if alert is not None:
+        words += f"   before: {alert.text}"
+    return words
+
+
+def state_lines(scene: Scene, width: int) -> list[str]:
+    """What the state means, in lines that fit: as many as it takes, within reason."""
+    lines: list[str] = []
+    rest = state_words(scene)
+    room = width - _AROUND_WORDS
+    while cell_len(rest) > room and len(lines) < _MAX_LINES - 1:
+        head = set_cell_size(rest, room)
+        place = head.rfind(" ")
+        place = place if place > room // 2 else len(head)
+        lines.append(rest[:place].rstrip())
+        rest = rest[place:].strip()
+    return [*lines, rest]
 
 
 class AlertPanel:
@@ -235,33 +270,38 @@ class AlertPanel:
             return [first, _hold_keys(scene, width)]
         if alert is not None and frame.state in (LIVE, LATE):
             return [self._bad(look, _told(alert), width, _LOOK_HINTS)]
-        words = frame.state_detail or _SENTENCES.get(frame.state, "")
-        if frame.state == GONE and frame.exit is not None and not frame.state_detail:
-            words = f"{frame.exit.kind}: {frame.exit.detail or words}"
-        if frame.crash is not None and alert is not None and alert.crash is frame.crash:
-            words, alert = _told(alert), None
-        if alert is not None:
-            words += f"   before: {alert.text}"
+        lines = state_lines(scene, width)[:height]
         bad = frame.state == OTHER_VERSION or (
             frame.state == GONE and (frame.exit is None or frame.exit.kind not in ("ok", "stopped"))
         )
+        hints = _LOOK_HINTS[1:] if bad and headline(scene) else ()
         if bad:
-            return [self._bad(look, words, width, _LOOK_HINTS[1:] if headline(scene) else ())]
+            last = len(lines) - 1
+            return [
+                self._bad(look, line, width, hints if at == last else (), continues=at > 0)
+                for at, line in enumerate(lines)
+            ]
         style = look.style("warn")
-        right = self._left(look, frame)
-        width -= width_of(right)
-        line = [Segment(f" {look.glyphs.info} ", style), Segment(data(look, words).text, style)]
-        return [[*fit(look, line, width, pad=style), *right]]
+        rows = []
+        for at, line in enumerate(lines):
+            mark = f" {look.glyphs.info} " if at == 0 else "   "
+            tail = [] if at else self._left(look, frame)
+            parts = [Segment(mark, style), Segment(data(look, line).text, style)]
+            rows.append([*fit(look, parts, width - width_of(tail), pad=style), *tail])
+        return rows
 
     def _left(self, look: Look, frame: Frame) -> Row:
         """When a pause ends by itself."""
         hints = _hold_hints(frame) if frame.state == PAUSED else ()
         return [text(look, f"  {hints[0]} ", "warn")] if hints else []
 
-    def _bad(self, look: Look, words: str, width: int, hints: tuple[str, ...]) -> Row:
+    def _bad(
+        self, look: Look, words: str, width: int, hints: tuple[str, ...], *, continues: bool = False
+    ) -> Row:
         """A red line; then the first hint that leaves the words whole, or the last."""
         style = look.style("on_badge", "nan", bold=True)
-        left = [Segment(f" {look.glyphs.critical} {data(look, words).text}", style)]
+        mark = " " if continues else look.glyphs.critical
+        left = [Segment(f" {mark} {data(look, words).text}", style)]
         for hint in hints:
             right = [Segment(f"  {hint} ", style)]
             if width_of(left) <= width - width_of(right) or hint == hints[-1]:
