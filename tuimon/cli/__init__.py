@@ -262,6 +262,27 @@ def demo(*, scenario: str | None, list_them: bool, headless: bool, report: str |
     return demos.show(scenario, headless=headless, report=report)
 
 
+@cli.command(name="report")
+@click.argument("runs", metavar="[RUN|FILE]…", nargs=-1)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    required=True,
+    help="Where to: x.html, x.md or x.json; - prints Markdown.",
+)
+def write_report(*, runs: tuple[str, ...], output: str) -> int:
+    """Write a post-mortem of a run, to read or to send.
+
+    Verdict, evidence, the operation with its line, charts, layers, interventions, environment and
+    remedy, in one file. With two runs it says where they part: the first step and the first
+    layer. RUN is an id, a name, a pid, or a recording; without one it is the newest.
+    """
+    from tuimon.cli import reporting
+
+    return reporting.write(runs, output)
+
+
 @cli.command()
 @click.argument("slug", required=False)
 def explain(*, slug: str | None) -> int:
