@@ -86,6 +86,8 @@ class Bridge:
                 self._tell(state)
             self._told[state.id] = state.state
         self._first_frame = False
+        if self.playback is not None and (words := self.playback.notice()):
+            self.say(words)
         if self._clock() > self._until_s:
             self.notice = SILENCE
         return self.frame

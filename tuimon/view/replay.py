@@ -136,6 +136,8 @@ class ReplaySession:
         last = self.last_step or self.step or 0
         span = max(1, last - (self.first_step or 0))
         here = self.step if self.step is not None else (self.first_step or 0)
+        if self._target is not None:  # a key that is pressed again, on the way there
+            here = last if self._target == END else self._target
         self.go_to(max(0, here + round(span * share)))
 
     def go_to(self, step: int) -> None:

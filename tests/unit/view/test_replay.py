@@ -119,16 +119,21 @@ RECORDS = a_run()
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recording of several segments, most with a checkpoint."""
     folder = tmp_path_factory.mktemp("recorded") / "run"
+    write_recording(folder, RECORDS)
+    return folder
+
+
+def write_recording(folder: Path, records: list[AnyRecord]) -> None:
+    """As a scribe does, with a checkpoint every 400 steps."""
     chronicle = Chronicle(INFO.id)
     recorder = Recorder(folder, INFO, PID, max_bytes=64 << 20, keep_free_bytes=0)
-    for sequence, record in enumerate(RECORDS, 1):
+    for sequence, record in enumerate(records, 1):
         chronicle.add(record)
         recorder.append(encode(record), sequence)
         if isinstance(record, Step) and record.step % 400 == 399:
             seen = chronicle.snapshot(up_to_sequence=sequence, scribe_sequence=0, written_at_s=0.0)
             recorder.begin(seen, record.step)
     recorder.close()
-    return folder
 
 
 def session(folder: Path, **options: object) -> ReplaySession:
