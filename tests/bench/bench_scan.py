@@ -3,8 +3,8 @@
     python -m tests.bench.bench_scan
 
 A checkpoint of each dtype is written as safetensors and by torch.save. All ways take turns in one
-run, each in a process of its own, with the file in the page cache: what is compared is work, not the
-disk. The fastest round counts, which neighbours disturb least. Memory is the growth of the peak
+run, each in a process of its own, with the file in the page cache: what is compared is work, not
+the disk. The fastest round counts, which neighbours disturb least. Memory is the growth of the peak
 while the file is read, with the pages of a mapped file; for files of torch that of the process that
 reads them. Never a gate.
 """
@@ -19,7 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-PIECE_BYTES = 1 << 20
+PIECE_BYTES = 1 << 19  # as a scan reads
 
 # Each way is a program that gets the path and prints seconds and bytes.
 _BEGIN = """
