@@ -60,6 +60,8 @@ def test_why_a_functional_training_is_lost_at_once(feed: Feed, size: float, expe
         engine.see(record)
     engine.close()
     assert engine.findings[0].cause == expected
+    if expected == "unknown":
+        assert "loss.backward()" in engine.findings[0].remedy.code
 
 
 def test_transforms_within_others_and_beside_an_optimizer_are_left_alone(feed: Feed) -> None:

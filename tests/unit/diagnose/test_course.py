@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.diagnose.series import (
+    Curve,
     diagnose,
     falling,
     loud,

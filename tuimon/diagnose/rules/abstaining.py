@@ -30,6 +30,12 @@ _EXAMINE = (
     "step is examined while its batch and its graph are alive.",
     'mon = tuimon.watch(model, optimizer, policy="hold")',
 )
+_NO_UPDATE = (
+    "No update of an optimizer was seen, so that there was none to examine. Run one such step with "
+    "loss.backward() and an optimizer of torch.optim: what is not finite there is traced to the "
+    "operation that made it.",
+    "loss.backward()\noptimizer.step()",
+)
 _REPEAT = (
     "The re-run did not show what the step showed. Hand the whole computation over, so that it "
     "can be repeated exactly: `loss = mon.forward(fn)(batch)`; random numbers that are drawn "
@@ -67,6 +73,12 @@ def abstain(evidence: Evidence, findings: Iterable[Finding]) -> Finding | None:
     autopsy = autopsy or next(iter(evidence.autopsies), None)
     beside = _changed_beside(evidence, worst)
     text, code = _BESIDE if beside else _what_would_tell(worst, autopsy)
+    if (
+        autopsy is None
+        and evidence.circumstances is not None
+        and not evidence.circumstances.updates
+    ):
+        text, code = _NO_UPDATE
     told = [sentence(autopsy), *autopsy.notes] if autopsy is not None else []
     said = [beside, *(s.detail for s in seen[:2]), *told]
     return Finding(

@@ -26,8 +26,8 @@ PRECISION = {
     "eps-underflow": Explanation(
         "an epsilon that the dtype cannot represent",
         "A division was guarded by an epsilon that is 0 in this dtype.",
-        "In float16 everything below 6e-8 is 0: Adam's default eps of 1e-8 and a layer norm's "
-        "1e-12 vanish, and squares of small gradients with them.",
+        "In float16 everything below 3e-8 rounds to 0: Adam's default eps of 1e-8 and a layer "
+        "norm's 1e-12 vanish, and squares of gradients below 2e-4 with them.",
         "Keep parameters and optimizer state, or that normalisation, in float32; else choose an "
         "epsilon the dtype can hold (float16: 1e-4 for Adam, 1e-5 for a normalisation).",
         "model.float()  # and autocast for the speed\n"
@@ -69,8 +69,9 @@ PRECISION = {
         "One gradient made the total norm NaN or Inf, and clipping multiplied every gradient by "
         "it.",
         "clip_grad_norm_ scales all gradients by max_norm / norm: with a NaN norm all of them "
-        "become NaN, with an infinite one all become 0. A finite gradient of 1e20 is enough: its "
-        "square is infinite. Clipping cannot mend what is not finite.",
+        "become NaN; with an infinite one all that is finite becomes 0, and what is infinite "
+        "becomes NaN. A finite gradient of 1e20 is enough: its square is infinite in float32. "
+        "Clipping cannot mend what is not finite.",
         "Mend the first non-finite gradient; until then let clip_grad_norm_ raise, or leave that "
         "update out.",
         "torch.nn.utils.clip_grad_norm_(params, 1.0, error_if_nonfinite=True)",

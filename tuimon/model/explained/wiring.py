@@ -52,9 +52,10 @@ WIRING = {
         "scale of the initial weights",
         "Activations grow or shrink by a factor per layer in the very first forward, or weights "
         "that are all equal freeze the net.",
-        "The variance of a layer's output is fan_in times the variance of its weights: it must be "
-        "about 2 / fan_in for ReLU.",
-        "Use PyTorch's default, or kaiming / xavier initialisation.",
+        "A layer multiplies the mean square of its input by fan_in times the variance of its "
+        "weights, and a ReLU halves it: a variance of about 2 / fan_in keeps the size.",
+        "Use kaiming initialisation with ReLU, xavier with tanh. PyTorch's own default is smaller: "
+        "harmless in some layers, too small for tens of them without normalisation or residuals.",
         "nn.init.kaiming_normal_(layer.weight)\nnn.init.zeros_(layer.bias)",
     ),
     "norm-state": Explanation(
@@ -98,7 +99,11 @@ WIRING = {
         "The same operation on the same finite input gives different or non-finite results in "
         "some repetitions.",
         "A bug of a kernel, compiler or driver. Other causes are far more likely.",
-        "Repeat on the CPU in float64, then with another version; report it with the input.",
+        "Repeat the operation on its input on the CPU in float64, and with other kernels; then "
+        "with another version. Report it with the input.",
+        "torch.testing.assert_close(op(x).double().cpu(), op(x.double().cpu()))\n"
+        "with torch.backends.mkldnn.flags(enabled=False):  # or torch.backends.cudnn.flags\n"
+        "    again = op(x)",
     ),
     "hardware-fault": Explanation(
         "a bad device",
