@@ -12,7 +12,7 @@ import click
 
 from tuimon.config import price_per_hour
 from tuimon.errors import TuimonError, UsageError
-from tuimon.feed import registry
+from tuimon.feed import recordings, registry
 from tuimon.feed.codec import decode
 from tuimon.feed.registry import ExitInfo, RankInfo, RunInfo
 from tuimon.feed.ring import RingReader, RingStatus
@@ -38,6 +38,17 @@ def print_runs(*, as_json: bool, price: float | None = None) -> None:
         click.echo("no runs on this host; start one with: tuimon run script.py")
     else:
         click.echo(table(rows, now_s))
+    if not as_json and (words := _replayable({row["id"] for row in rows if row["state"] == GONE})):
+        click.echo(words)
+
+
+def _replayable(gone: set[str]) -> str:
+    """What of the runs that are gone can still be seen; "" where nothing was recorded."""
+    kept = [each.info.id for each in recordings.list_recordings()]
+    if not kept:
+        return ""
+    newest = next((each for each in reversed(kept) if each in gone), kept[-1])
+    return f"{count(len(kept))} recorded: tuimon replay {plain(newest, 20)}, or replay --list"
 
 
 def describe(info: RunInfo, now_s: float, price: float | None = None) -> dict[str, Any]:

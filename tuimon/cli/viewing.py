@@ -9,7 +9,7 @@ import click
 
 from tuimon.config import price_per_hour
 from tuimon.errors import EXIT_OK, UsageError
-from tuimon.feed import registry
+from tuimon.feed import recordings, registry
 from tuimon.feed.registry import RunInfo
 from tuimon.model.text import plain
 
@@ -52,7 +52,7 @@ def attach(
             theme=theme,
             other=other or "",
         )
-    info = registry.find_run(token) if token is not None else None
+    info = recordings.find_run_or_say(token) if token is not None else None
     picks = token is None and len(_live_runs()) > 1
     return view(
         info,
@@ -105,7 +105,7 @@ def print_once(token: str | None, *, via: str | None = None, glyphs: str) -> int
     if via is not None:
         click.echo(start.once_far(via, token, width=width, height=height, glyphs=glyphs))
     else:
-        run = registry.find_run(token)
+        run = recordings.find_run_or_say(token)
         if token is None:
             _say_if_several(run)
         click.echo(start.once(run, width=width, height=height, glyphs=glyphs))

@@ -95,6 +95,30 @@ def is_recorded(info: RunInfo) -> bool:
     return False
 
 
+def find_run_or_say(token: str | None) -> RunInfo:
+    """The run that `registry.find_run` finds, where something of it is left to watch.
+
+    Raises:
+        NoSuchRun: it is gone; says whether it can be replayed.
+        Refused, IncompatibleVersion: as `registry.find_run`.
+    """
+    try:
+        info = registry.find_run(token)
+    except NoSuchRun as error:
+        if token is None or os.sep in token:
+            raise
+        try:
+            find_recording(token)
+        except NoSuchRun:
+            raise error from None
+        words = f"run {token[:80]} is gone; `tuimon replay {token[:80]}` shows what was recorded"
+        raise NoSuchRun(words) from error
+    if not registry.is_alive(info) and not info.path.exists() and is_recorded(info):
+        words = f"run {info.id} has ended and its folder is gone; `tuimon replay {info.id}`"
+        raise NoSuchRun(f"{words} shows what was recorded")
+    return info
+
+
 def keep_report(info: RunInfo) -> None:
     """Lay a copy of the run's report beside its recording; without one of both nothing is done."""
     with contextlib.suppress(OSError):
