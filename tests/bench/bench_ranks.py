@@ -136,7 +136,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 6:
+    if len(sys.argv) > 6 and not sys.argv[1].startswith("-"):
         rank()
     else:
         main()

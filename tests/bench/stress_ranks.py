@@ -1,9 +1,12 @@
-"""Commands at random times to four ranks that keep no time, and ranks that are killed in a pause.
+"""Commands at random times to ranks that keep no time, and processes that are killed in a pause.
 
-    python -m tests.bench.stress_ranks [--ranks 4] [--rounds 60]
+    python -m tests.bench.stress_ranks [--ranks 4] [--rounds 60] [--launchers torchrun spawn hand]
 
-Ends with status 1 where two ranks have carried out anything differently, where weights differ at
-the end, or where a rank stays behind in a pause that nobody is left to end.
+For each way of starting the ranks: commands at random times; then a pause in which rank 0, the last
+rank and the launcher is killed, each in a training of its own. Ends with status 1 where two ranks
+have carried out anything differently, where weights differ at the end, where a rank that lives
+stays behind in a pause that nobody is left to end, or where the report does not name the one that
+was killed.
 """
 
 from __future__ import annotations
@@ -24,19 +27,19 @@ from tuimon.model.commands import AnyCommand
 from tuimon.model.records import CommandState
 
 JITTER_S = 0.003
+FREED_S = 30.0  # for all that live to be let go, or to have ended
+PACE, DRAW = random.Random(os.getpid()), replicas.draw
 
 
 def jittered() -> None:
-    """One rank, each of whose steps takes as long as it likes."""
-    pace = random.Random(int(sys.argv[1]))
-    draw = replicas.draw
-
-    def late(draws: Any) -> Any:
-        time.sleep(pace.random() * JITTER_S)
-        return draw(draws)
-
+    """Ranks each of whose steps takes as long as it likes."""
     replicas.draw = late
     replicas.main()
+
+
+def late(draws: Any) -> Any:
+    time.sleep(PACE.random() * JITTER_S)
+    return DRAW(draws)
 
 
 def any_command(seed: random.Random, paused: bool) -> AnyCommand:
@@ -58,10 +61,10 @@ def any_command(seed: random.Random, paused: bool) -> AnyCommand:
     return seed.choice(changes)
 
 
-def stress(size: int, rounds: int) -> bool:
+def stress(size: int, rounds: int, launcher: str, kind: str = "ddp") -> bool:
     """Whether all ranks have done the same, and are the same at the end."""
     seed, asked, paused = random.Random(1), [], False
-    with tempfile.TemporaryDirectory() as folder, beside(folder, size) as job:
+    with tempfile.TemporaryDirectory() as folder, beside(folder, size, launcher, kind) as job:
         wait_for(lambda: min(map(job.step, range(size))) > 10)
         for _ in range(rounds):
             command = any_command(seed, paused)
@@ -78,7 +81,9 @@ def stress(size: int, rounds: int) -> bool:
         done = [told(job, rank, asked) for rank in range(size)]
     same = all(each == done[0] for each in done) and all(each == ends[0] for each in ends)
     settled = sum(entry[1] != "accepted" for entry in done[0])
-    print(f"{size} ranks: {len(asked)} commands, {settled} settled, all the same: {same}")
+    print(
+        f"{named(size, launcher)}: {len(asked)} commands, {settled} settled, all the same: {same}"
+    )
     return same and settled == len(asked)
 
 
@@ -90,39 +95,73 @@ def told(job: Job, rank: int, asked: list[str]) -> list[tuple[Any, ...]]:
     return [(s.id, s.state, s.step, s.old, s.new, s.reason) for s in states]
 
 
-def beside(folder: str, size: int) -> Job:
-    return Job(Path(folder), size=size, script=Path(__file__))
+def beside(folder: str, size: int, launcher: str, kind: str = "ddp") -> Job:
+    return Job(
+        Path(folder),
+        size=size,
+        kind=kind,
+        script=Path(__file__),
+        launcher="" if launcher == "hand" else launcher,
+        scribe=True,
+    )
 
 
-def killed(size: int, victim: int) -> bool:
-    """Whether all others go on after a rank was killed while they were paused."""
-    with tempfile.TemporaryDirectory() as folder, beside(folder, size) as job:
+def named(size: int, launcher: str) -> str:
+    return f"{size} ranks of {launcher}"
+
+
+def killed(size: int, launcher: str, victim: int | None) -> bool:
+    """Whether all others go on or end after one was killed while they were paused.
+
+    Args:
+        victim: a rank; None for the launcher.
+    """
+    with tempfile.TemporaryDirectory() as folder, beside(folder, size, launcher) as job:
         wait_for(lambda: min(map(job.step, range(size))) > 10)
         job.outcome(commands.Pause())
-        job.processes[victim].kill()
+        if victim is None:
+            job.processes[0].kill()
+        else:
+            job.kill_rank(victim)
         began_s = time.monotonic()
         others = [rank for rank in range(size) if rank != victim]
-        wait_for(lambda: all(job.words(rank, "pause-ended") for rank in others), 30)
+
+        def is_free(rank: int) -> bool:
+            return bool(job.words(rank, "pause-ended")) or not job.lives(rank)
+
+        wait_for(lambda: all(map(is_free, others)), FREED_S)
         took_s = time.monotonic() - began_s
-        reasons = {job.words(rank, "pause-ended")[0] for rank in others}
-        for rank in others:
-            job.processes[rank].wait(120)
-    print(f"{size} ranks, rank {victim} killed: freed after {took_s:.1f} s; {reasons}")
-    return True
+        ends = {word for rank in others for word in job.words(rank, "pause-ended")} or "ended"
+        if victim is None and launcher == "torchrun":  # its ranks train on, as they would alone
+            for rank in others:
+                job.kill_rank(rank)
+        report = job.report()["run"]["exit"]
+    who = "launcher" if victim is None else f"rank {victim}"
+    print(f"{named(size, launcher)}, {who} killed: free after {took_s:.1f} s; {ends}; {report}")
+    return victim is None or report["detail"].startswith(who)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--launchers", nargs="+", default=["torchrun", "spawn", "hand"])
     options = parser.parse_args()
-    fine = stress(options.ranks, options.rounds)
-    fine = killed(options.ranks, 1) and killed(options.ranks, 0) and fine
+    size = options.ranks
+    fine = stress(2, options.rounds, "hand", "accumulated")
+    for launcher in options.launchers:
+        fine = stress(size, options.rounds, launcher) and fine
+        fine = killed(size, launcher, 0) and fine
+        fine = killed(size, launcher, size - 1) and fine
+        if launcher != "hand":
+            fine = killed(size, launcher, None) and fine
     return 0 if fine else 1
 
 
+if __name__ == "__mp_main__":  # a rank that was spawned
+    replicas.draw = late
 if __name__ == "__main__":
-    if len(sys.argv) > 6:
+    if len(sys.argv) > 6 and not sys.argv[1].startswith("-"):
         jittered()
     else:
         os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -40,7 +40,10 @@ def draw(draws: torch.Generator) -> torch.Tensor:
 
 
 def replicated(kind: str) -> nn.Module:
-    """The same model on all ranks: `ddp` or, with normalisation over all of them, `sync`."""
+    """The same model on all ranks: `ddp`, or `accumulated` with two batches an update.
+
+    With normalisation over all ranks it is `sync`.
+    """
     model = small()
     if kind == "sync":
         model.append(nn.SyncBatchNorm(1))  # never called on a CPU, which has none of it
@@ -89,6 +92,9 @@ def loop(model: nn.Module, out: Path, rank: int, momentum: float) -> None:
     first.register_forward_pre_hook(lambda *_: wait_if(out / f"slow-{rank}"))
     for step in range(MAX_STEPS):
         optimizer.zero_grad()
+        if sys.argv[5] == "accumulated":
+            with model.no_sync():
+                model(draw(draws)).pow(2).mean().backward()
         x = draw(draws)
         if (out / f"poison-{rank}").exists():
             x[0, 0] = float("nan")

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, get_args
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.join import Join
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.train.conftest import Feed
 from tests.train.test_loops import batches, mse
 from tests.train.twins import Diary, twins
+from tuimon.model import commands
+from tuimon.train.agree.layout import Layout
 from tuimon.train.stats import measurable
+from tuimon.train.taps.ending import EndingTap
+from tuimon.train.taps.patches import Patches
 
 
 class Collectives(TorchDispatchMode):
@@ -109,3 +115,73 @@ def test_sharded(clip: bool, group: None, feed: Feed) -> None:
     assert feed.table.names == [name for name, _ in small().named_parameters()]
     assert all(flag == 0 for flag in found.steps[-1].flags)
     assert all((step.max_norm is not None) is clip for step in found.steps)
+
+
+EVERY = [
+    commands.Pause(),
+    commands.Resume(),
+    commands.StepOnce(2),
+    commands.SetClip("on", 1.0),
+    commands.SetMaxNorm(1.0),
+    commands.Dump([""], "/tmp"),
+    commands.Stop(),
+    commands.ArmHold(),
+    commands.DisarmHold(),
+    commands.RunAutopsy(),
+    commands.SkipUpdate(),
+    commands.ScaleLr(0.5),
+    commands.SetLr(0.1),
+    commands.ReleaseLr(),
+    commands.RollBack(),
+    commands.SaveCheckpoint("/tmp"),
+    commands.SetBreakpoint("step > 1"),
+    commands.ClearBreakpoint(),
+    commands.Inspect("0"),
+    commands.Undo(),
+]
+
+
+def refused(layout: Layout) -> dict[str, str]:
+    """By name of the command: why ranks that lie so cannot carry it out."""
+    told = {type(each).__name__: layout.objection(each) for each in EVERY}
+    return {name: reason for name, reason in told.items() if reason}
+
+
+def watched_by(layout: Layout) -> Any:
+    """As much of an observer as the tap of endings asks for."""
+    boundary = SimpleNamespace(guard=lambda _, action: action)
+    return SimpleNamespace(boundary=boundary, gate=SimpleNamespace(together=layout))
+
+
+def test_what_a_layout_rules_out(group: None) -> None:
+    """All commands are gone through: what is refused says why, and nothing else is."""
+    kinds = {type(each) for each in EVERY}
+    assert kinds | {commands.RenewHold} == set(get_args(commands.AnyCommand))
+    replica = nn.parallel.DistributedDataParallel(small())
+    layout = Layout([replica])
+    assert layout.is_replicated and refused(layout) == {}
+    with replica.no_sync():  # the update is what counts: batches before it change nothing
+        assert refused(layout) == {}
+    patches = Patches()
+    EndingTap(watched_by(layout)).install(patches)
+    with Join([replica]):
+        assert layout.uneven
+        assert set(refused(layout)) == {kind.__name__ for kind in kinds}
+        assert all("uneven inputs" in reason for reason in refused(layout).values())
+    assert not layout.uneven and refused(layout) == {}
+    with Join([replica]):
+        assert layout.uneven
+    patches.remove_all()
+    normalised = nn.Sequential(nn.Linear(2, 2), nn.SyncBatchNorm(2))
+    assert set(refused(Layout([normalised]))) == {"RunAutopsy"}
+
+
+def test_what_sharding_rules_out(group: None) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    model = small()
+    for layer in (model[0], model[2], model):
+        fully_shard(layer)
+    layout = Layout([model])
+    assert layout.is_sharded and not layout.is_replicated
+    assert set(refused(layout)) == {"RunAutopsy", "SaveCheckpoint", "RollBack"}

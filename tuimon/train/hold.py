@@ -139,7 +139,10 @@ class Hold:
         (self.bad.add if bad else self.bad.discard)(track.index)
         wanted = self._observer.examiner.policy.on_non_finite
         is_held = bad and fresh and (self._by_policy or self.is_armed)
-        if is_held and not self._gate.together.decides_alone:
+        if is_held and (uneven := self._gate.together.uneven):
+            text = f"update {self._observer.roster.next_step():,} is not held: {uneven}"
+            self._observer.session.event("hold-failed", text, severity="warning")
+        elif is_held and not self._gate.together.decides_alone:
             step = self._observer.roster.next_step()
             self._gate.together.ask_for_hold(f"hold-{step}", self._finding())
         elif is_held:

@@ -27,14 +27,24 @@ class Layout:
         modules = [module for root in roots for module in root.modules()]
         kind = nn.parallel.DistributedDataParallel
         self._replicas: list[Any] = [each for each in modules if isinstance(each, kind)]
+        self._over: list[Any] = []  # what is known of a `Join` that the script has left
         self.is_replicated = bool(self._replicas)
         self.is_sharded = any(map(_is_sharded, modules))
         self._synchronises = any(isinstance(each, nn.SyncBatchNorm) for each in modules)
 
+    @property
+    def uneven(self) -> str:
+        """Why ranks cannot wait for each other now; "" when they can."""
+        return _UNEVEN if any(map(self._is_joining, self._replicas)) else ""
+
+    def end_join(self, replicas: Iterable[Any]) -> None:
+        """The script has left the `Join` of these, which they go on to speak of."""
+        self._over = [getattr(each, "_join_config", None) for each in replicas]
+
     def objection(self, command: commands.Command) -> str:
         """Why ranks that are laid out like this cannot carry out a command; "" when they can."""
-        if any(_is_joining(each) for each in self._replicas):
-            return _UNEVEN
+        if uneven := self.uneven:
+            return uneven
         if isinstance(command, commands.RunAutopsy):
             if self.is_sharded:
                 return "the parameters are spread over ranks: no rank can run the step alone"
@@ -46,10 +56,11 @@ class Layout:
             return "the parameters are sharded: no snapshots are taken"
         return ""
 
-
-def _is_joining(replica: Any) -> bool:
-    """Whether the script trains it within `Join`."""
-    return bool(getattr(getattr(replica, "_join_config", None), "enable", False))
+    def _is_joining(self, replica: Any) -> bool:
+        """Whether the script trains it within `Join`."""
+        config = getattr(replica, "_join_config", None)
+        is_over = any(config is each for each in self._over)
+        return bool(getattr(config, "enable", False)) and not is_over
 
 
 def _is_sharded(module: nn.Module) -> bool:

@@ -7,7 +7,8 @@ alone.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -68,6 +69,11 @@ class Together:
             if not self.takes(request):
                 self._gate.submit(request)
 
+    def end_join(self, replicas: Iterable[Any]) -> None:
+        """The script has left the `Join` of these."""
+        if self._layout is not None:
+            self._layout.end_join(replicas)
+
     def close(self, reason: str) -> None:
         """Agree upon nothing any more."""
         if self._agreement is not None:
@@ -88,6 +94,11 @@ class Together:
         """Whether what this rank sees of a gradient is what all of them see."""
         return not self.is_active or (self._layout is not None and self._layout.is_replicated)
 
+    @property
+    def uneven(self) -> str:
+        """Why this rank must not wait here for the others, or for anybody; "" when it may."""
+        return self._layout.uneven if self._layout is not None and self.is_active else ""
+
     def joint(self, key: str, vote: Vote) -> Vote:
         """What all ranks say to something that each has come to; waits for them."""
         agreement = self._agreement
@@ -99,6 +110,8 @@ class Together:
         reason, healthy = snapshots.problem(), snapshots.healthy
         if not self.is_active:
             return reason
+        if uneven := self.uneven:
+            return uneven
         if not self.decides_alone:
             return reason or "the ranks do not see the same gradients"
         token = "" if healthy is None else f"update {healthy.step}"
