@@ -56,12 +56,18 @@ class AttachSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         glyphs: "auto", "braille", "block" or "ascii".
         readonly: without any key that changes the training.
         theme: "dark", "light", "high-contrast" or "colour-blind"; the viewer's key `t` writes it.
+        title: whether the title of the window tells state, progress and name; it does, usually.
+        bell: "off", which is the usual, "critical" or "warning": what the terminal rings for.
+        tab: progress and trouble as the state of the tab (OSC 9;4); not usually.
     """
 
     hz: Annotated[float, msgspec.Meta(ge=0.5, le=60)] | None = None
     glyphs: Literal["auto", "braille", "block", "ascii"] | None = None
     readonly: bool | None = None
     theme: Theme | None = None
+    title: bool | None = None
+    bell: Literal["off", "critical", "warning"] | None = None
+    tab: bool | None = None
 
 
 class RecordSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

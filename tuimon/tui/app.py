@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 
 from rich.console import RenderableType
 from textual import events
@@ -28,6 +29,7 @@ from tuimon.tui.playback import STEERING, steer
 from tuimon.tui.scene import RUNS, Scene
 from tuimon.tui.screens import Box, arrange
 from tuimon.tui.second import SecondRun
+from tuimon.tui.signs import Signs
 from tuimon.tui.taking import take
 from tuimon.tui.theme import FULL, NONE, Look, remembered
 from tuimon.tui.typed import FilterDialog
@@ -71,6 +73,7 @@ class TuimonApp(Asking):
         self.failure: BaseException | None = None
         self.panes: dict[str, Pane] = {}
         self.second = SecondRun(self.options.open_run, self.options.other)
+        self.signs = Signs(self.options.signs, os.environ)
         self._has_focus = True
         self._drawn_s = float("-inf")
         self._memory = ScreenMemory()
@@ -108,6 +111,7 @@ class TuimonApp(Asking):
             return
         frame = self.bridge.tick()
         self.bridge.renew_hold()
+        self._sign(frame)
         rate = self.options.hz
         if not self._has_focus:
             rate = min(rate, UNFOCUSED_HZ)
@@ -118,6 +122,12 @@ class TuimonApp(Asking):
             return
         self._take(frame)
         self.draw()
+
+    def _sign(self, frame: Frame) -> None:
+        driver = self._driver
+        if isinstance(driver, SafeDriver) and not driver.is_backed_up:
+            if told := self.signs.changes(frame, self.scene.look.glyphs):
+                driver.write(told)
 
     def refresh_picture(self) -> None:
         """Drain and draw now."""
@@ -180,7 +190,7 @@ class TuimonApp(Asking):
         choice = None if is_pick else CHOICES.get(name)
         if choice is not None:
             if words := choice(scene, self.boxes):
-                self.bridge.say(words)
+                self.bridge.say(words, "key" if name == "sort" else "warn")
             if name == "theme":
                 self._paint_background()
                 self.bridge.say(*remembered(self.scene.look.theme, self.options.remember))
@@ -245,6 +255,11 @@ class TuimonApp(Asking):
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
         if isinstance(renderable, CompositorUpdate):
             renderable = ChangedCells(renderable, self._memory)
+            writes = self._running and not (self._closed or self._batch_count or self.is_headless)
+            # Without a changed cell the marks of an update and the cursor would be written still.
+            if writes and not renderable.render_segments(self.console):
+                self.post_display_hook()
+                return
         super()._display(screen, renderable)
 
     def _repaint(self) -> None:

@@ -263,9 +263,12 @@ class ChangedCells(CompositorUpdate):
     def __init__(self, inner: CompositorUpdate, memory: ScreenMemory) -> None:
         self._inner = inner
         self._memory = memory
+        self._rendered: str | None = None
 
     def render_segments(self, console: Console) -> str:
-        """The escape sequences to write."""
-        system = console._color_system or ColorSystem.TRUECOLOR
-        changes = self._memory.changes(self._inner, system)
-        return self._inner.render_segments(console) if changes is None else changes
+        """The escape sequences to write; the same whenever they are asked for."""
+        if self._rendered is None:
+            system = console._color_system or ColorSystem.TRUECOLOR
+            changes = self._memory.changes(self._inner, system)
+            self._rendered = self._inner.render_segments(console) if changes is None else changes
+        return self._rendered

@@ -15,6 +15,8 @@ from typing import IO, Any
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 
+from tuimon.tui.signs import Signs
+
 EXIT_HANG_UP = 128 + signal.SIGHUP
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT)
 _POLL_S = 0.1  # how fast the input thread notices that it must end
@@ -67,6 +69,7 @@ class SafeDriver(LinuxDriver):
     def __init__(self, app: Any, **options: Any) -> None:
         super().__init__(app, **options)
         self._output = GuardedOutput(self._file, self._terminal_gone)
+        self._signs: Signs = app.signs
         self._file: Any = self._output
 
     @property
@@ -77,6 +80,7 @@ class SafeDriver(LinuxDriver):
     def start_application_mode(self) -> None:
         """Start, with signals that end the app through its own exit."""
         super().start_application_mode()  # type: ignore[no-untyped-call]
+        self.write(self._signs.begin())
         if self._writer_thread is not None:
             # A full queue would block the event loop, and with it the signals. Nothing is drawn
             # while output is backed up, so the queue stays short by itself.
@@ -91,6 +95,11 @@ class SafeDriver(LinuxDriver):
     def _sigcont_application(self, *_: Any) -> None:
         if self._must_signal_resume:  # else it had not been suspended: all of it still runs
             super()._sigcont_application()
+
+    def stop_application_mode(self) -> None:
+        """Leave the terminal as it was, its title and the state of its tab as well."""
+        self.write(self._signs.end())
+        super().stop_application_mode()  # type: ignore[no-untyped-call]
 
     def suspend_application_mode(self) -> None:
         """Give the terminal back; one that takes nothing gets the rest when both go on."""

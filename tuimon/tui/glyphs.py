@@ -128,6 +128,17 @@ def to_ascii(text: str) -> str:
     return text.translate(_TO_ASCII).encode("ascii", "replace").decode("ascii")
 
 
+# What sentences hold that no font of code page 437 has.
+_TO_CONSOLE = str.maketrans({"…": "~", "–": "-", "—": "-", "×": "x", "’": "'", "“": '"', "”": '"'})
+
+
+def spelt(glyphs: GlyphSet, text: str) -> str:
+    """A text with the characters that an alphabet has, of the same length."""
+    if glyphs.ascii_only:
+        return to_ascii(text)
+    return text.translate(_TO_CONSOLE) if glyphs is BLOCK and not text.isascii() else text
+
+
 def set_for(environ: Mapping[str, str]) -> GlyphSet:
     """The richest set that the locale and TERM promise to show."""
     locale = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG") or ""

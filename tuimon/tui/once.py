@@ -8,7 +8,7 @@ from rich.segment import Segment
 
 from tuimon.model.text import plain
 from tuimon.model.verdict import verdict_lines
-from tuimon.tui.glyphs import BRAILLE, GlyphSet, to_ascii
+from tuimon.tui.glyphs import BRAILLE, GlyphSet, spelt
 from tuimon.tui.panels.registry import make_panel
 from tuimon.tui.rows import Row, fit, in_alphabet
 from tuimon.tui.scene import Scene
@@ -56,8 +56,7 @@ def verdict_of(frame: Frame, glyphs: GlyphSet = BRAILLE) -> list[str]:
     else:
         where = "" if incident.step is None else f"step {incident.step:,}: "
         lines = [f"{where}{incident.text}", *incident.detail.splitlines()]
-    told = [plain(line) for line in lines]
-    return [to_ascii(line) for line in told] if glyphs.ascii_only else told
+    return [spelt(glyphs, plain(line)) for line in lines]
 
 
 def paint(scene: Scene, width: int, height: int) -> list[Row]:

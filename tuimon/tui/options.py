@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tuimon.tui.picking import Choices
 from tuimon.tui.second import OpenRun
+from tuimon.tui.signs import SignOptions
 from tuimon.view.frame import Frame
 
 
@@ -23,6 +24,7 @@ class ViewerOptions:
     picks_first: bool = False  # begins with the list of them
     open_run: OpenRun | None = None  # another run by its name, to lay over the charts
     other: str = ""  # the run that is laid over from the beginning
+    signs: SignOptions = SignOptions()
     folder: Path = Path()  # where an incident is written to
     remember: Callable[[str], None] = lambda theme: None  # may raise OSError or TuimonError
     dump_folder: Callable[[Frame], str] = lambda frame: f"/tmp/tuimon-dump-{frame.pid}"

@@ -9,7 +9,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from tuimon.model.text import plain
-from tuimon.tui.glyphs import to_ascii
+from tuimon.tui.glyphs import BRAILLE, spelt
 from tuimon.tui.theme import Look
 
 Row = list[Segment]
@@ -190,6 +190,6 @@ def thumb_of(top: int, visible: int, total: int) -> tuple[int, int] | None:
 
 def in_alphabet(look: Look, rows: Sequence[Row]) -> list[Row]:
     """The rows with nothing outside the look's alphabet."""
-    if not look.glyphs.ascii_only:
+    if look.glyphs is BRAILLE:
         return list(rows)
-    return [[Segment(to_ascii(part.text), part.style) for part in row] for row in rows]
+    return [[Segment(spelt(look.glyphs, part.text), part.style) for part in row] for row in rows]

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tuimon.config import chosen_theme, remember_theme
+from tuimon.config import AttachSettings, chosen_theme, read_settings, remember_theme
 from tuimon.errors import EXIT_DEFECT, EXIT_OK, NoSuchRun, UsageError
 from tuimon.tui.glyphs import SETS, set_for
 from tuimon.tui.once import render_once, verdict_of
 from tuimon.tui.picking import Choices, NoSession
+from tuimon.tui.signs import SignOptions
 from tuimon.tui.theme import Look, colours_for
 from tuimon.view.frame import LOADING, WAITING, Frame
 from tuimon.view.replay import END, ReplaySession, find_recording, replay_run
@@ -247,6 +248,7 @@ def watch(
         replays=isinstance(session, ReplaySession),
         open_run=open_run,
         other=other,
+        signs=_signs(read_settings().attach),
     )
     app = TuimonApp(session, look, clock=time.monotonic, options=options)
     try:
@@ -281,6 +283,14 @@ def dump_folder_of(cwd: str) -> Callable[[Frame], str]:
 def _look(environ: Mapping[str, str], glyphs: str | None) -> Look:
     alphabet = set_for(environ) if glyphs is None or glyphs == AUTO else SETS[glyphs]
     return Look(colours=colours_for(environ), glyphs=alphabet)
+
+
+def _signs(settings: AttachSettings) -> SignOptions:
+    return SignOptions(
+        title=settings.title is not False,
+        bell=settings.bell or "off",
+        tab=settings.tab is True,
+    )
 
 
 def _whoever() -> str:
