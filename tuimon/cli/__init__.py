@@ -283,6 +283,34 @@ def write_report(*, runs: tuple[str, ...], output: str) -> int:
     return reporting.write(runs, output)
 
 
+@cli.command(name="export")
+@click.argument("run", metavar="[RUN|FILE]", required=False)
+@click.option("--csv", metavar="DIR", help="A CSV file a table: steps, scalars, events.")
+@click.option("--parquet", metavar="DIR", help="The same as Parquet.")
+@click.option("--tensorboard", metavar="DIR", help="Scalars and histograms for TensorBoard.")
+@click.option("--layers", "with_layers", is_flag=True, help="Also each layer's norm at each step.")
+def export_run(
+    *,
+    run: str | None,
+    csv: str | None,
+    parquet: str | None,
+    tensorboard: str | None,
+    with_layers: bool,
+) -> int:
+    """Write what a run recorded in the formats of other programs.
+
+    RUN is an id, a name, a pid, or a recording; without it the newest. Missing values are empty;
+    NaN and infinities stay what they are.
+    """
+    if not (csv or parquet or tensorboard):
+        raise click.UsageError("say where to: --csv DIR, --parquet DIR or --tensorboard DIR")
+    from tuimon.cli import exporting
+
+    return exporting.export(
+        run, csv=csv, parquet=parquet, tensorboard=tensorboard, with_layers=with_layers
+    )
+
+
 @cli.command()
 @click.argument("slug", required=False)
 def explain(*, slug: str | None) -> int:

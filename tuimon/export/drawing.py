@@ -84,7 +84,8 @@ def bars(title: str, counts: Sequence[int], labels: Sequence[str], note: str = "
             tall = max(tall, 1.0)
             parts.append(tag("rect", x=place * step, y=base - tall, width=step * 0.9, height=tall))
         if labels[place]:
-            parts.append(tag("text", labels[place], x=place * step, y=base + 11, class_="tick"))
+            at, end = (width, " end") if place == len(counts) - 1 else (place * step, "")
+            parts.append(tag("text", labels[place], x=at, y=base + 11, class_=f"tick{end}"))
     parts.append(tag("text", note, x=width, y=11, class_="tick end") if note else None)
     return group("svg", parts, viewBox=f"0 0 {width:g} {height:g}", class_="bars", role="img")
 
@@ -106,7 +107,7 @@ def _scale(low: float, high: float) -> tuple[Callable[[float], float], list[floa
     else:
         pad = (high - low) * 0.05 or abs(high) * 0.05 or 1.0
         bottom, top = low - pad, high + pad
-        ticks = [bottom + (top - bottom) * each / _TICKS for each in range(_TICKS + 1)]
+        ticks = _round_ticks(bottom, top)
     span = top - bottom
 
     def y(value: float) -> float:
@@ -114,6 +115,14 @@ def _scale(low: float, high: float) -> tuple[Callable[[float], float], list[floa
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (shown - bottom) / span
 
     return y, ticks, is_log
+
+
+def _round_ticks(low: float, high: float) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten inside of the bounds, about `_TICKS` of them."""
+    rough = (high - low) / _TICKS
+    power = 10.0 ** math.floor(math.log10(rough))
+    every = next(power * each for each in (1, 2, 5, 10) if power * each >= rough * (1 - 1e-9))
+    return [every * each for each in range(math.ceil(low / every), math.floor(high / every) + 1)]
 
 
 def _tick(value: float, y: Callable[[float], float]) -> Element:

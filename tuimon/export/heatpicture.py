@@ -77,9 +77,8 @@ def heat_picture(
     for row, (name, note) in enumerate(zip(names, notes, strict=True)):
         y = row * _ROW + 11
         short = name if len(name) <= _NAME_CHARACTERS else "…" + name[1 - _NAME_CHARACTERS :]
-        text = tag("text", tag("title", name), x=_NAMES - 6, y=y, class_="tick end mono")
-        text[0].tail = short
-        parts.append(text)
+        title = tag("title", name)
+        parts.append(tag("text", title, short, x=_NAMES - 6, y=y, class_="tick end mono"))
         if note:
             parts.append(tag("text", note, x=_WIDTH - 104, y=y, class_="tick bad"))
     below = height + 14

@@ -1,0 +1,74 @@
+"""Two runs part where the first number differs, by however little, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.export.recorded import NAMES, a_night, step, write
+from tuimon.cli import status_of
+from tuimon.export.parting import Parting, compare
+from tuimon.export.postmortem import open_run
+from tuimon.model.records import AnyRecord, Step
+
+
+def parting(one: list[AnyRecord], other: list[AnyRecord]) -> Parting:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        runs = write(folder / "a", one, "first"), write(folder / "b", other, "second")
+        return compare(*(open_run(str(each)) for each in runs))
+
+
+@settings(max_examples=15, deadline=None)
+@given(at=st.integers(0, 19), layer=st.integers(0, 2), grows=st.booleans())
+def test_the_smallest_difference_is_found(at: int, layer: int, grows: bool) -> None:
+    one = a_night(20, None)
+    norms = np.array([1.0, 2.0, 3.0], np.float32)
+    norms[layer] = np.nextafter(norms[layer], np.float32(np.inf if grows else 0))
+    place = next(i for i, each in enumerate(one) if isinstance(each, Step) and each.step == at)
+    other = [*one]
+    # Everything but that norm stays as it was, the total of them too.
+    other[place] = step(at, norms=norms.tolist())
+    found = parting(one, other)
+    assert found.compared == 20 and found.first is not None
+    assert (found.first.step, found.first.layers[0][0]) == (at, NAMES[layer])
+    assert found.first.layers_differ == 1 and found.clearly is None
+    assert found.same_to == (at - 1 if at else None)
+
+
+def test_the_same_run_does_not_part_also_where_it_is_nan() -> None:
+    found = parting(a_night(), a_night())
+    assert found.first is None and found.compared == 60
+    assert "All 60 steps" in found.sections()[0].text[0]
+
+
+def test_a_nan_is_a_clear_difference(tmp_path: Path) -> None:
+    found = parting(a_night(bad_step=None), a_night(bad_step=7))
+    assert found.first is found.clearly and found.first is not None and found.first.step == 7
+    (name, left, right) = found.first.figures[0]
+    assert name == "loss" and left == 0.125 and right is not None and math.isnan(right)
+
+
+def test_steps_that_one_has_not_recorded_are_not_compared() -> None:
+    gap = [each for each in a_night(20, None) if not (isinstance(each, Step) and each.step % 2)]
+    found = parting(a_night(20, None), gap)
+    assert found.compared == 10 and found.first is None
+
+
+def test_the_report_of_two_runs(tmp_path: Path) -> None:
+    one = write(tmp_path / "a", a_night(bad_step=None), "first")
+    other = write(tmp_path / "b", a_night(bad_step=7), "second")
+    for kind in ("html", "md"):
+        path = tmp_path / f"x.{kind}"
+        assert status_of(["report", str(one), str(other), "-o", str(path)]) == 0
+        assert "They part at step 7" in path.read_text()
+    assert status_of(["report", str(one), str(other), "-o", str(tmp_path / "x.json")]) == 0
+    document = json.loads((tmp_path / "x.json").read_text())
+    assert document["schema"] == "tuimon.parting/1" and document["first"]["step"] == 7
+    assert [each["outcome"] for each in document["runs"]] == ["healthy", "diverged"]

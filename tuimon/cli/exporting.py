@@ -1,0 +1,56 @@
+"""`tuimon export`: what a run recorded, in the formats of other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from tuimon.errors import Refused
+from tuimon.model.text import plain
+
+
+def export(
+    run: str | None,
+    *,
+    csv: str | None,
+    parquet: str | None,
+    tensorboard: str | None,
+    with_layers: bool,
+) -> int:
+    """Write a recording into folders; a line on stderr for each file.
+
+    Raises:
+        NoSuchRun, Refused, IncompatibleVersion, UsageError: as their messages say.
+    """
+    from tuimon.export.board import write_tensorboard
+    from tuimon.export.rows import rows
+    from tuimon.export.tables import into, write_csv, write_parquet
+    from tuimon.feed.recording import read_recording
+    from tuimon.feed.recordings import find_recording
+
+    recording = read_recording(find_recording(run))
+    written: dict[Path, int] = {}
+    try:
+        for folder, write in ((csv, write_csv), (parquet, write_parquet)):
+            if folder is not None:
+                found = rows(recording, with_layers=with_layers)
+                written |= write(found, into(Path(folder)))
+        if tensorboard is not None:
+            written |= write_tensorboard(recording, into(Path(tensorboard)))
+    except FileExistsError as error:
+        where = plain(str(error.filename), 200)
+        raise Refused(f"{where} is there already; give an empty folder") from error
+    except OSError as error:
+        where = plain(str(error.filename or ""), 200)
+        raise Refused(f"cannot write {where}: {error.strerror or type(error).__name__}") from error
+    for path, count in written.items():
+        click.echo(f"{plain(str(path), 200)}: {count:,} rows", err=True)
+    lost = {reason: count for reason, count in recording.lost.items() if count}
+    if lost:
+        told = ", ".join(f"{count:,} {reason}" for reason, count in lost.items())
+        click.echo(f"tuimon: of the recording could not be read: {told}", err=True)
+    if recording.left_out:
+        told = f"{recording.left_out:,} records were thinned out of the recording to keep its bound"
+        click.echo(f"tuimon: {told}", err=True)
+    return 0

@@ -1,0 +1,97 @@
+"""A recording as the event file of TensorBoard, written by TensorBoard's own package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tuimon.errors import UsageError
+from tuimon.export import rows
+from tuimon.feed.recording import Recording
+from tuimon.model.records import Step
+from tuimon.model.samples import HISTOGRAM_BINS, HISTOGRAM_LOW, Histogram
+from tuimon.model.text import plain
+
+_SCALARS = (
+    *("loss", "grad_norm", "grad_norm_clipped", "loss_scale", "step_s", "data_s", "forward_s"),
+    *("backward_s", "optimizer_s", "cost_s"),
+)
+
+
+def write_tensorboard(recording: Recording, folder: Path) -> dict[Path, int]:
+    """One event file with scalars and histograms; how many values it has.
+
+    NaN and infinities are written as what they are; a skipped update is `skipped` = 1.
+
+    Raises:
+        UsageError: tensorboard is not installed.
+    """
+    try:
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+    except ImportError as error:
+        raise UsageError('TensorBoard needs tensorboard: pip install "tuimon[export]"') from error
+
+    writer = EventFileWriter(str(folder))
+    count, time_s = 0, 0.0
+
+    def write(step: int, value: Any) -> None:
+        nonlocal count
+        summary = summary_pb2.Summary(value=[value])
+        writer.add_event(event_pb2.Event(wall_time=time_s, step=step, summary=summary))
+        count += 1
+
+    for row in rows.rows(recording):
+        values = row.values
+        time_s = values.get("time_s") or time_s
+        if row.table == rows.STEPS:
+            prefix = "" if values["optimizer"] == 0 else f"optimizer_{values['optimizer']}/"
+            found = {name: values.get(name) for name in (*_SCALARS, *rows.LRS)}
+            found["skipped"] = float(values["skipped"]) if values["skipped"] else None
+            for name, value in found.items():
+                if value is not None:
+                    write(values["step"], _scalar(prefix + name, value, summary_pb2))
+        elif row.table == rows.SCALARS:
+            write(values["step"], _scalar(values["name"], values["value"], summary_pb2))
+    for _, record in recording.records():
+        if isinstance(record, Step):
+            time_s = record.time_ns / 1e9
+        elif isinstance(record, Histogram):
+            tag = f"{record.what}/{plain(record.name)}"
+            made = histogram(record, summary_pb2)
+            write(record.step, summary_pb2.Summary.Value(tag=tag, histo=made))
+    writer.close()
+    return {folder: count}
+
+
+def histogram(record: Histogram, summary_pb2: Any) -> Any:
+    """The record in the buckets of TensorBoard; what is not finite has no place there.
+
+    Sums are those of the middles of the bins, because the record has no others.
+    """
+    counts = np.frombuffer(record.counts, "<u4").astype(np.float64)
+    edges = 2.0 ** (HISTOGRAM_LOW + np.arange(HISTOGRAM_BINS + 1, dtype=np.float64))
+    # From the most negative up: right edges, which for negative bins are their smaller magnitude.
+    limits = np.concatenate((-edges[:-1][::-1], [0.0], edges[1:]))
+    filled = np.concatenate((counts[:HISTOGRAM_BINS], [record.zeros], counts[HISTOGRAM_BINS:]))
+    middles = np.concatenate((-1.5 * edges[:-1][::-1], [0.0], 1.5 * edges[:-1]))
+    used = np.flatnonzero(filled)
+    first, end = (int(used[0]), int(used[-1]) + 1) if len(used) else (HISTOGRAM_BINS, 1)
+    first = max(0, first - 1)  # an empty bucket says where the first full one begins
+    kept = slice(first, max(end, first + 1))
+    lefts = np.concatenate((-edges[1:][::-1], [-edges[0]], edges[:-1]))
+    return summary_pb2.HistogramProto(
+        min=float(lefts[used[0]]) if len(used) else 0.0,
+        max=float(limits[used[-1]]) if len(used) else 0.0,
+        num=float(filled.sum()),
+        sum=float((filled * middles).sum()),
+        sum_squares=float((filled * middles**2).sum()),
+        bucket_limit=limits[kept].tolist(),
+        bucket=filled[kept].tolist(),
+    )
+
+
+def _scalar(tag: str, value: float, summary_pb2: Any) -> Any:
+    return summary_pb2.Summary.Value(tag=plain(tag), simple_value=value)
