@@ -89,6 +89,7 @@ class Session:
         self._at_finish: list[Callable[[], None]] = []
         self.spawned: Callable[[], int] = int  # children that were prepared to be watched as well
         self.look_at_crash: Callable[[BaseException], Record] | None = None
+        self.after_crash: Callable[[BaseException, Record], None] | None = None
 
     @property
     def rank(self) -> int:
@@ -190,9 +191,13 @@ class Session:
         look = self.look_at_crash
         if look is None or not self.watched or isinstance(error, KeyboardInterrupt):
             return
-        self.look_at_crash = None  # once; and it must not hold on to the training
+        test = self.after_crash
+        self.look_at_crash = self.after_crash = None  # once; they must not hold on to the training
         with contextlib.suppress(Exception):
-            self.publish(look(error))
+            crash = look(error)
+            self.publish(crash)
+            if test is not None:
+                test(error, crash)
 
     def finish(self, kind: str, *, code: int | None = None, detail: str = "") -> None:
         """Say goodbye and close everything; the first call wins. Never raises."""

@@ -71,6 +71,7 @@ class Wiring:
             self._tied = session
             session.before_finish(observer.flush)
             session.look_at_crash = partial(look_at_crash, observer=observer)
+            session.after_crash = observer.examiner.testing.after_crash
         session.listen(observer.controls.on_request)
         self._install()
 

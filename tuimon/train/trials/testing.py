@@ -13,6 +13,7 @@ from tuimon.model.autopsy import Autopsy
 from tuimon.model.text import plain
 from tuimon.model.trials import CONFIRMED, TrialRecord
 from tuimon.train.autopsy.reruns import Reruns
+from tuimon.train.crash import origin_of
 from tuimon.train.policy import FULL, Policy
 from tuimon.train.trials.growth import Growth
 
@@ -68,6 +69,16 @@ class Testing:
                 autopsy, incident, self._roots(), self._policy.trials_limit_s
             )
         )
+
+    def after_crash(self, error: BaseException, crash: Any) -> None:
+        """The script has failed, and its frames still live: was it for its labels?"""
+        if not self._is_on or crash.out_of_memory:
+            return
+        from tuimon.train.trials.clamping import label_trial
+
+        trial = label_trial(origin_of(error), crash)
+        if trial is not None:
+            self._tell(trial)
 
     def before_update(self, track: Track, loss: float | None) -> None:
         """An update of the primary optimizer is about to happen."""
