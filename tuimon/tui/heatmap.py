@@ -143,10 +143,7 @@ class HeatPanel:
         room = max(1, width - 2 - label_width - 1)
         beside = crossing.value_cells(scene, room)
         self.columns = desk.columns = room - beside
-        cross, first = scene.charts.cross_step, frame.heat.first_step or 0
-        window = heat_window(desk, first, frame.heat.last_step, self.columns)
-        crossing.lead(desk, cross, (window.start, window.end))
-        window = heat_window(desk, first, frame.heat.last_step, self.columns)
+        window = self._window(scene, frame.heat.first_step or 0, frame.heat.last_step)
         marked = columns_of(frame, window.start, window.end, self.columns)
         self.visible_rows = max(1, height - 2 - bool(marked))
         clamp(desk, len(rows), self.visible_rows)
@@ -198,6 +195,12 @@ class HeatPanel:
             fit(look, blank, label_width + 1 + self.columns) for _ in range(height - len(body))
         ]
         return body
+
+    def _window(self, scene: Scene, first: int, last: int) -> HeatWindow:
+        """The visible steps, with a crosshair that has moved among them."""
+        window = heat_window(scene.heat, first, last, self.columns)
+        crossing.lead(scene.heat, scene.charts.cross_step, (window.start, window.end))
+        return heat_window(scene.heat, first, last, self.columns)
 
     def _cross(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tuimon.feed.milestones import EPOCH, RATE
+from tuimon.feed import milestones
 from tuimon.model.commands import title_words
 from tuimon.model.text import plain
 from tuimon.view.frame import Frame
@@ -26,6 +26,7 @@ _TELLING = frozenset(
     )
 )
 COMMAND, EVENT = "command", "event"
+EPOCH, RATE = milestones.EPOCH, milestones.RATE
 # Where several meet in one column the last of these is shown.
 ORDER = (EPOCH, RATE, COMMAND, EVENT)
 _TOLD_EVENTS = (BREAKPOINT, "resumed")
