@@ -1,8 +1,14 @@
-"""The ranks of a run on its host, a row each: loss, norm, step, times, state and what is wrong."""
+"""The ranks of a run on its host, a row each: loss, norm, step, times and state.
+
+What is wrong with any of them stands below the table in full, that of the selected one first.
+"""
 
 from __future__ import annotations
 
 import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tuimon.model.ranks import RankRow, RankRows
 from tuimon.model.records import ENDED, HELD, PAUSED, RUNNING, STATE_NAMES
@@ -22,16 +28,19 @@ _TONES = {
     STATE_NAMES[ENDED]: "bad",
     "silent": "bad",
 }
-# Heading, cells.
+# Heading, cells, cells where there is little room; 0 leaves it out there.
 _COLUMNS = (
-    ("rank", 5),
-    ("pid", 8),
-    ("step", 10),
-    ("loss", 11),
-    ("grad norm", 11),
-    ("step time", 10),
-    ("own part", 10),
+    ("rank", 5, 5),
+    ("pid", 9, 0),
+    ("step", 11, 9),
+    ("loss", 11, 10),
+    ("grad norm", 12, 11),
+    ("step time", 12, 11),
+    ("own part", 11, 10),
 )
+NARROW = 100
+INDENT = 10
+LEAST_ROWS = 3  # of the table, whatever there is to be said below it
 
 
 class RanksPanel:
@@ -57,14 +66,19 @@ class RanksPanel:
             return framed(look, body, width, title=title, focused=focused)
         total = len(ranks.rows)
         desk.cursor = max(0, min(desk.cursor, total - 1))
-        desk.top = max(0, min(desk.top, desk.cursor, total - room))
-        desk.top = max(desk.top, desk.cursor - room + 1)
-        rows = [fit(look, _head(look), inner)]
-        for index in range(desk.top, min(total, desk.top + room)):
+        said = _sentences(look, ranks, desk.cursor, inner)
+        lines = max(min(total, room - len(said)), min(total, LEAST_ROWS))
+        desk.top = max(0, min(desk.top, desk.cursor, total - lines))
+        desk.top = max(desk.top, desk.cursor - lines + 1)
+        rows = [fit(look, _head(look, inner), inner)]
+        for index in range(desk.top, min(total, desk.top + lines)):
             is_selected = focused and index == desk.cursor
-            row = _row(look, ranks, index, is_shown=ranks.rows[index].rank == scene.frame.rank)
+            row = _row(
+                look, ranks, index, inner, is_shown=ranks.rows[index].rank == scene.frame.rank
+            )
             mark = text(look, ">" if is_selected else " ", "key", bold=True)
             rows.append(fit(look, [mark, *row], inner))
+        rows += [fit(look, each, inner) for each in said[: max(0, room + 1 - len(rows))]]
         rows += [fit(look, [], inner) for _ in range(room + 1 - len(rows))]
         return framed(
             look,
@@ -95,12 +109,17 @@ def _summary(ranks: RankRows) -> str:
     return f"{here} ranks"
 
 
-def _head(look: Look) -> Row:
-    cells = "".join(f"{words:>{size}}" for words, size in _COLUMNS)
+def _columns(inner: int) -> list[tuple[str, int]]:
+    wide = inner >= NARROW
+    return [(words, size if wide else small) for words, size, small in _COLUMNS]
+
+
+def _head(look: Look, inner: int) -> Row:
+    cells = "".join(f"{words:>{size}}" for words, size in _columns(inner) if size)
     return [text(look, f" {cells}  state", "dim")]
 
 
-def _row(look: Look, ranks: RankRows, index: int, *, is_shown: bool) -> Row:
+def _row(look: Look, ranks: RankRows, index: int, inner: int, *, is_shown: bool) -> Row:
     row = ranks.rows[index]
     cells = (
         (str(row.rank), "key" if is_shown else "text"),
@@ -113,13 +132,31 @@ def _row(look: Look, ranks: RankRows, index: int, *, is_shown: bool) -> Row:
     )
     shown: Row = [
         text(look, f"{words:>{size}}", tone, bold=column == 0 and is_shown)
-        for column, ((words, tone), (_, size)) in enumerate(zip(cells, _COLUMNS, strict=True))
+        for column, ((words, tone), (_, size)) in enumerate(
+            zip(cells, _columns(inner), strict=True)
+        )
+        if size
     ]
     state = _state(ranks, row)
-    shown += [text(look, "  "), text(look, state, _TONES.get(state, "dim"))]
-    for words, tone in _marks(ranks, row):
-        shown += [text(look, "  "), data(look, plain(words, 200), tone)]
+    shown += [text(look, "  "), text(look, f"{state:<8}", _TONES.get(state, "dim"))]
+    for mark in _marks(ranks, row):
+        if mark.short:
+            shown += [text(look, "  "), text(look, mark.short, mark.tone)]
     return shown
+
+
+def _sentences(look: Look, ranks: RankRows, cursor: int, inner: int) -> list[Row]:
+    """What is wrong with each rank, after an empty row; nothing where all is well."""
+    order = [cursor, *(index for index in range(len(ranks.rows)) if index != cursor)]
+    found: list[Row] = []
+    for row in (ranks.rows[index] for index in order):
+        for place, mark in enumerate(_marks(ranks, row)):
+            label = "" if place else f"rank {row.rank}"
+            wrapped = textwrap.wrap(plain(mark.words, 600), max(20, inner - INDENT - 1)) or [""]
+            for line, words in enumerate(wrapped):
+                head = text(look, f" {'' if line else label:<{INDENT}}", "dim")
+                found.append([head, data(look, words, mark.tone)])
+    return [[], *found] if found else []
 
 
 def _state(ranks: RankRows, row: RankRow) -> str:
@@ -134,19 +171,35 @@ def _state(ranks: RankRows, row: RankRow) -> str:
     )
 
 
-def _marks(ranks: RankRows, row: RankRow) -> list[tuple[str, str]]:
+@dataclass(frozen=True)
+class _Mark:
+    """Something that is wrong with a rank: beside its row, and below the table."""
+
+    short: str
+    words: str
+    tone: str
+
+
+def _marks(ranks: RankRows, row: RankRow) -> Sequence[_Mark]:
     """What is wrong with a rank, the worst first."""
     marks = []
     if row.exit:
-        marks.append((row.exit, "dim" if row.exit.startswith("ended normally") else "bad"))
+        tone = "dim" if row.exit.startswith("ended normally") else "bad"
+        marks.append(_Mark("", row.exit, tone))
     if row.bad_step is not None:
-        first = "the first: " if row.rank == ranks.first_bad else ""
-        tone = "nan" if row.rank == ranks.first_bad else "warn"
-        marks.append((f"{first}{row.bad} not finite at step {row.bad_step:,}", tone))
+        is_first = row.rank == ranks.first_bad
+        words = f"{row.bad} not finite at step {row.bad_step:,}"
+        if is_first:
+            marks.append(_Mark("first bad", f"the first that was bad: {words}", "nan"))
+        else:
+            marks.append(_Mark("bad", words, "warn"))
     if row.differs:
-        marks.append((f"weights differ from rank {', '.join(map(str, row.differs))}", "bad"))
+        others = (
+            f"{'rank' if len(row.differs) == 1 else 'ranks'} {', '.join(map(str, row.differs))}"
+        )
+        marks.append(_Mark("differs", f"its weights differ from those of {others}", "bad"))
     if row.straggles:
-        marks.append(("straggles: the others wait for it", "warn"))
+        marks.append(_Mark("straggles", "straggles: the others wait for it", "warn"))
     return marks
 
 
