@@ -36,6 +36,8 @@ SEGMENTS = 16  # about so many fit a recording: what is seeked to is read from t
 MIN_SEGMENT_BYTES = 64 << 10
 # A checkpoint is written after so many times its bytes, and none that takes more than a share.
 CHECKPOINT_EVERY, LARGEST_CHECKPOINT = 4, 1 / 32
+# Frames between two checkpoints, where they are small: a second of a viewer that seeks.
+SEGMENT_FRAMES = 16_384
 BUFFER_BYTES = 1 << 20
 MERGE_FROM = 4  # segments of a level before the two oldest become one of the next
 HARD_BOUND = 1.25  # times the bound: there even what is telling is no longer taken
@@ -87,6 +89,7 @@ class Recorder:
         self._wanted = max(MIN_SEGMENT_BYTES, max_bytes // SEGMENTS)
         self._checkpoint_bytes = 0  # of the newest one
         self._since_checkpoint = 0
+        self._checkpoint_at = 0  # ordinal before it
         self._buffer: list[bytes] = []
         self._buffered = 0
         self._newest: dict[int, bytes] = {}  # of the kinds that are published again and again
@@ -99,14 +102,17 @@ class Recorder:
     @property
     def is_full(self) -> bool:
         """Whether the segment has its size, so that `begin` should follow."""
-        return self._written + self._buffered >= self._wanted and not self.problem
+        size = self._written + self._buffered
+        is_long = self.ordinal - self._first >= SEGMENT_FRAMES
+        return (size >= self._wanted or is_long) and not self.problem
 
     @property
     def wants_checkpoint(self) -> bool:
         """Whether the next segment should hold the run so far; it need not begin with it."""
         due = self._since_checkpoint + self._written + self._buffered
         fits = self._checkpoint_bytes <= LARGEST_CHECKPOINT * self._max_bytes
-        return fits and due >= CHECKPOINT_EVERY * self._checkpoint_bytes
+        is_long = self.ordinal - self._checkpoint_at >= SEGMENT_FRAMES
+        return fits and due >= (1 if is_long else CHECKPOINT_EVERY) * self._checkpoint_bytes
 
     @property
     def size_bytes(self) -> int:
@@ -165,6 +171,7 @@ class Recorder:
         if checkpoint:
             self._checkpoint_bytes = len(start)
             self._since_checkpoint = 0
+            self._checkpoint_at = self.ordinal
             if len(start) > LARGEST_CHECKPOINT * self._max_bytes:
                 start = opening(head, b"")
         try:

@@ -112,6 +112,8 @@ class ReplaySession:
             self._approach(now_s + SEEK_TICK_S)
         elif self.playing and self._search is None:
             self._play(passed_s * self.speed, now_s + TICK_S)
+        if self.step is not None:
+            self.last_step = max(self.step, self.last_step or 0)
         return replace(self.state.frame(self._standing()), replay=self._replay())
 
     def toggle(self) -> None:
@@ -150,8 +152,7 @@ class ReplaySession:
         is_ahead = history is not None and place > self._reel.segment_now()
         if behind or is_ahead:
             self._start_at(place, history)
-        last = self.last_step
-        self._target = END if step == END or (last is not None and step >= last) else step
+        self._target = step
 
     def go_to_event(self, *, forward: bool) -> None:
         """Go to the next or the last thing that is not finite or critical."""

@@ -123,10 +123,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def write_recording(folder: Path, records: list[AnyRecord]) -> None:
+def write_recording(folder: Path, records: list[AnyRecord], info: RunInfo = INFO) -> None:
     """As a scribe does, with a checkpoint every 400 steps."""
     chronicle = Chronicle(INFO.id)
-    recorder = Recorder(folder, INFO, PID, max_bytes=64 << 20, keep_free_bytes=0)
+    recorder = Recorder(folder, info, PID, max_bytes=64 << 20, keep_free_bytes=0)
     for sequence, record in enumerate(records, 1):
         chronicle.add(record)
         recorder.append(encode(record), sequence)
@@ -262,6 +262,21 @@ def test_seeking_shows_the_run_as_it_was_then(folder: Path, step: int) -> None:
         assert (found.last_step, found.first_step) == (series.last_step, series.first_step)
         assert found.last == pytest.approx(series.last, nan_ok=True)
         assert found.minimum == pytest.approx(series.minimum)
+
+
+def test_seeking_in_a_run_that_goes_on(tmp_path: Path) -> None:
+    running = RunInfo("abcd1234", "night", "here", 0, "/x", ranks=INFO.ranks)
+    write_recording(tmp_path / "run", RECORDS[:-700], running)
+    replay = session(tmp_path / "run", playing=False)
+    for step in (1250, 30, 1301):
+        replay.go_to(step)
+        assert settled(replay).step == step
+    replay.go_to(10_000)
+    frame = settled(replay)
+    assert frame.state == LIVE
+    assert "so far" in frame.state_detail
+    assert frame.replay is not None
+    assert frame.replay.last_step == frame.step == 1358
 
 
 def test_back_and_forth(folder: Path) -> None:
