@@ -301,7 +301,7 @@ def help_rows(
         [text(look, " "), *fit(look, one, half), text(look, " "), *fit(look, two, half)]
         for one, two in zip(left, right, strict=True)
     ]
-    return [*body, _legend(look)]
+    return [*body, _legend(look), _marks(look)]
 
 
 def _group(look: Look, group: str, width: int, known: Sequence[Action]) -> list[Row]:
@@ -331,6 +331,19 @@ def _legend(look: Look) -> Row:
         row += [text(look, glyph, fg, bg, bold=True), text(look, f" {word}  ", "dim")]
     row += [text(look, look.glyphs.above, "warn"), text(look, " off axis  ", "dim")]
     return [*row, text(look, look.glyphs.dash, "faint"), text(look, " clip", "dim")]
+
+
+def _marks(look: Look) -> Row:
+    """What stands at the edge below a chart."""
+    row: Row = [text(look, " ")]
+    for glyph, colour, word in (
+        (look.glyphs.mark, "warn", "command"),
+        ("!", "bad", "event"),
+        ("e", "dim", "epoch"),
+        ("r", "key", "learning rate"),
+    ):
+        row += [text(look, glyph, colour, bold=True), text(look, f" {word}  ", "dim")]
+    return row
 
 
 def _chunks(words: str, width: int) -> list[str]:
