@@ -28,17 +28,17 @@ _TONES = {
     STATE_NAMES[ENDED]: "bad",
     "silent": "bad",
 }
-# Heading, cells, cells where there is little room; 0 leaves it out there.
+# Heading, and its cells by how much room there is; 0 leaves it out there.
 _COLUMNS = (
-    ("rank", 5, 5),
-    ("pid", 9, 0),
-    ("step", 11, 9),
-    ("loss", 11, 10),
-    ("grad norm", 12, 11),
-    ("step time", 12, 11),
-    ("own part", 11, 10),
+    ("rank", (5, 5, 5)),
+    ("pid", (9, 0, 0)),
+    ("step", (11, 9, 9)),
+    ("loss", (11, 10, 10)),
+    ("grad norm", (12, 11, 11)),
+    ("step time", (12, 11, 11)),
+    ("own part", (11, 10, 0)),
 )
-NARROW = 100
+WIDE, NARROW = 100, 70
 INDENT = 10
 LEAST_ROWS = 3  # of the table, whatever there is to be said below it
 
@@ -110,8 +110,8 @@ def _summary(ranks: RankRows) -> str:
 
 
 def _columns(inner: int) -> list[tuple[str, int]]:
-    wide = inner >= NARROW
-    return [(words, size if wide else small) for words, size, small in _COLUMNS]
+    tier = 0 if inner >= WIDE else 1 if inner >= NARROW else 2
+    return [(words, sizes[tier]) for words, sizes in _COLUMNS]
 
 
 def _head(look: Look, inner: int) -> Row:
