@@ -168,7 +168,7 @@ def test_the_numbers_stay_whatever_is_lost(tmp_path: Path, small_disks: list[Pat
         watched.train(30)
         viewers.append(Terminal("-m", "tuimon", "attach", run.id))
         viewers[1].until("step 119")
-        viewers[1].until("no reading for")  # of memory and load, which the scribe takes
+        viewers[1].until("the scribe has ended: no readings")
         assert "the ledger cannot be written" in viewers[1].text
         for number in (10, 20):
             watched.train(number)

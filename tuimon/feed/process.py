@@ -1,10 +1,12 @@
-"""When a process started, which together with its pid tells it from a later one of the same pid."""
+"""Whether processes of a run still exist: by pid and start time, the scribe by its lock."""
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 import zlib
+from pathlib import Path
 
 
 def start_ticks(pid: int) -> int | None:
@@ -25,3 +27,19 @@ def start_ticks(pid: int) -> int | None:
     ).stdout
     *started, state = answer.split() or [b"Z"]
     return None if state.startswith(b"Z") else zlib.crc32(b" ".join(started))
+
+
+def scribe_has_left(folder: Path) -> bool:
+    """Whether the run in `folder` had a scribe and has none any more.
+
+    A scribe holds a lock on `scribe.pid` as long as it lives; one that is still starting has not
+    written the file yet.
+    """
+    try:
+        with open(folder / "scribe.pid", "rb") as file:
+            if not file.read(1):
+                return False
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

@@ -109,6 +109,7 @@ class Beat(Message, frozen=True, array_like=True, tag=6):
     exit: ExitInfo | None = None
     lost: dict[str, int] = {}
     deleted: bool = False
+    scribe_has_left: bool = False
 
 
 class Ask(Message, frozen=True, array_like=True, tag=7):
@@ -372,8 +373,7 @@ def _beat(pulse: Pulse, trainer: RingTail, scribe: RingTail) -> Beat:
 
     alive = pulse.is_alive(look_again)
     header = trainer.reader.status() if trainer.reader else None
-    lost = dict(trainer.lost)
-    lost |= {f"scribe ring: {reason}": count for reason, count in scribe.lost.items()}
+    lost = trainer.lost | {f"scribe ring: {name}": count for name, count in scribe.lost.items()}
     return Beat(
         now_s=time.time(),
         connected=header is not None,
@@ -384,6 +384,7 @@ def _beat(pulse: Pulse, trainer: RingTail, scribe: RingTail) -> Beat:
         exit=pulse.exit,
         lost=lost,
         deleted=pulse.is_deleted,
+        scribe_has_left=pulse.scribe_has_left,
     )
 
 

@@ -16,6 +16,7 @@ import msgspec
 from tuimon.errors import NoSuchRun, TuimonError
 from tuimon.feed import registry
 from tuimon.feed.codec import decode
+from tuimon.feed.process import scribe_has_left
 from tuimon.feed.registry import ExitInfo, RankInfo, RunInfo
 from tuimon.feed.ring import RingReader
 from tuimon.model.records import AnyRecord
@@ -147,6 +148,8 @@ class Pulse:
     Attributes:
         info: the run as it was last read; ranks may have joined since.
         exit: how it ended, where somebody has written that down.
+        is_deleted: its folder is gone.
+        scribe_has_left: there was a scribe, and there is none any more.
     """
 
     def __init__(
@@ -163,6 +166,7 @@ class Pulse:
         self._stamp: tuple[int, int] | None = None
         self.exit: ExitInfo | None = _exit_of(info, self._me)
         self.is_deleted = False
+        self.scribe_has_left = False
 
     @property
     def ring(self) -> Path:
@@ -181,6 +185,7 @@ class Pulse:
             self._alive_at_s = now_s
             self._reread()
             self.is_deleted = not self.ring.exists()
+            self.scribe_has_left = scribe_has_left(self.info.path)
             if self._alive:
                 elsewhere = self.info.host != socket.gethostname()
                 self._alive = elsewhere or registry.rank_is_alive(self._me)

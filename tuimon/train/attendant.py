@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import subprocess
 import sys
@@ -65,22 +64,6 @@ def start_scribe(info: RunInfo, environ: Mapping[str, str] = os.environ) -> str:
     except OSError as error:
         return f"{type(error).__name__}: {error.strerror}"
     return "" if code == 0 else f"it ended with code {code}; see {log}"
-
-
-def scribe_has_left(folder: Path) -> bool:
-    """Whether the run in `folder` had a scribe and has none any more.
-
-    A scribe holds a lock on `scribe.pid` as long as it lives; one that is still starting has not
-    written the file yet.
-    """
-    try:
-        with open(folder / "scribe.pid", "rb") as file:
-            if not file.read(1):
-                return False
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def leaves_last(folder: Path) -> bool:

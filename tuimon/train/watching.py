@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 
 from tuimon.errors import EXIT_FINDINGS, CannotStart, TuimonError
 from tuimon.feed import private, registry
+from tuimon.feed.process import scribe_has_left
 from tuimon.model.text import plain
 from tuimon.model.verdict import verdict_lines
 from tuimon.train import script, tracebacks
-from tuimon.train.attendant import leaves_last, scribe_has_left, wants_scribe
+from tuimon.train.attendant import leaves_last, wants_scribe
 from tuimon.train.boundary import Stop, say
 from tuimon.train.children import Heirs
 from tuimon.train.concluded import cause_lines, findings_from

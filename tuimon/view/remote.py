@@ -104,6 +104,7 @@ class RelaySource:
             problem=self._problem,
             lost=lost,
             deleted=beat.deleted,
+            scribe_has_left=beat.scribe_has_left,
             link=trouble,
             link_lost_for_s=lost_for_s,
         )

@@ -44,6 +44,7 @@ class SourceStatus:
         problem: why the run cannot be read at all, as one sentence.
         lost: records that did not arrive, by reason.
         deleted: the run folder is gone from the disk; what was open stays readable.
+        scribe_has_left: nobody takes readings, keeps the history and looks for causes any more.
         link: why there is no connection to the run's host at the moment, as half a sentence.
         link_lost_for_s: for how long there has been none.
     """
@@ -57,6 +58,7 @@ class SourceStatus:
     problem: str = ""
     lost: dict[str, int] = field(default_factory=dict)
     deleted: bool = False
+    scribe_has_left: bool = False
     link: str = ""
     link_lost_for_s: float = 0.0
 
@@ -153,6 +155,7 @@ class RingSource:
             problem=self._problem,
             lost=self._lost(),
             deleted=self._pulse.is_deleted,
+            scribe_has_left=self._pulse.scribe_has_left,
         )
 
     def close(self) -> None:

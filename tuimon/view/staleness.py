@@ -31,6 +31,7 @@ SILENT_AFTER_S, SILENT_FACTOR = 10.0, 20.0
 FIRST_LATE_AFTER_S, FIRST_SILENT_AFTER_S = 30.0, 120.0
 READINGS_STALE_AFTER_S = 15.0  # the scribe reads once a second
 
+_NO_SCRIBE = "the scribe has ended: no readings, findings, history and report from here on"
 _DELETED = "run folder deleted: for commands and new viewers start the training again"
 
 
@@ -87,6 +88,7 @@ def judge(now_s: float, status: SourceStatus, signs: Signs) -> Standing:
     where = "before its first update" if signs.step is None else f"after step {count(signs.step)}"
     if status.word == PAUSED:
         detail = f"paused {where}, before the next update: resume it, or let it do one step"
+        detail += f"; {_NO_SCRIBE}" if status.scribe_has_left else ""
         return Standing(PAUSED, detail, lost=status.lost)
     if status.word == HELD:
         detail = f"held at the scene {where}: look at the layers and events, then resume it"
@@ -117,8 +119,8 @@ def _moving(now_s: float, status: SourceStatus, signs: Signs) -> Standing:
         state, detail = LATE, f"{what}: {why}; nothing to do yet"
     elif signs.step is None:
         detail = f"{what}: {why}"
-    if status.deleted:
-        detail = f"{_DELETED}{'; ' if detail else ''}{detail}"
+    for missing, words in ((status.deleted, _DELETED), (status.scribe_has_left, _NO_SCRIBE)):
+        detail = "; ".join(filter(None, (words if missing else "", detail)))
     return Standing(state, detail, silent_s, lost=status.lost)
 
 

@@ -130,3 +130,11 @@ def test_last_words_are_read_before_the_end_is_announced():
 def test_what_is_not_readable_is_explained(status, signs, state):
     standing = judge(1001.0, status, signs)
     assert standing.state == state and standing.detail
+
+
+@pytest.mark.parametrize("word", ["running", "paused"])
+def test_a_scribe_that_has_ended_is_said(word):
+    told = judge(1000.1, replace(STATUS, word=word, scribe_has_left=True), SIGNS)
+    assert told.state == (LIVE if word == "running" else PAUSED)
+    assert "the scribe has ended: no readings" in told.detail
+    assert "scribe" not in judge(1000.1, replace(STATUS, word=word), SIGNS).detail
