@@ -53,6 +53,7 @@ MAX_HEAT_EPOCHS = 8
 MAX_HEAT_BYTES = 8 << 20  # over all epochs; the newest always stays
 MAX_LATE_BATCHES = 48  # some 2 KB each
 MAX_LATE_READINGS = 240
+LATE_SHARE = 0.1  # of a viewer's samples: a few hundred KB, written again and again
 PRIMARY = 0
 
 MEASURED = frozenset(("loss", "grad_norm", "grad_norm_clipped", "loss_scale", "step_s", "skipped"))
@@ -86,7 +87,7 @@ class Chronicle:
         self._symptoms: list[Symptom] = []
         self._commands: dict[str, CommandState] = {}
         self._samples = Samples()
-        self._past = Past()
+        self._past = Past(share=LATE_SHARE)
         self._milestones = Milestones()
         self._lost: dict[str, int] = {}
         self._records = 0
@@ -166,6 +167,7 @@ class Chronicle:
                 self._past.see(record)
             case Governor() | ParameterSamples() | Activations() | Histogram():
                 self._samples.add(record)
+                self._past.see(record)
             case Goodbye():
                 self.goodbye = record
             case Crash():
@@ -236,6 +238,7 @@ class Chronicle:
             snapshots=self.snapshots,
             milestones=list(self._milestones.all),
             readings=ends_of(self._past.readings, MAX_LATE_READINGS, first=0),
+            older_samples=self._past.samples(),
         )
 
     def lost(self, more: dict[str, int]) -> dict[str, int]:

@@ -166,6 +166,7 @@ class History(msgspec.Struct, frozen=True, array_like=True):
         batches: the first ones and the newest that were looked at, oldest first, bounded.
         milestones: (step, kind, words) of epochs and of jumps of learning rates, bounded.
         readings: System records of the last minutes, oldest first, bounded.
+        older_samples: what was sampled before, thinned by age, oldest first, bounded.
     """
 
     run_id: str
@@ -200,6 +201,7 @@ class History(msgspec.Struct, frozen=True, array_like=True):
     ranks: RankRows | None = None
     batches: list[Batch] = []
     readings: list[System] = []
+    older_samples: list[ParameterSamples | Activations | Histogram] = []
     snapshots: SnapshotState | None = None
     milestones: list[tuple[int, str, str]] = []
 

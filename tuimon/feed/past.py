@@ -60,8 +60,10 @@ class Lists(Generic[Entry]):
         self._lists: OrderedDict[str, list[tuple[int, Entry]]] = OrderedDict()
 
     def add(self, name: str, step: int, entry: Entry) -> None:
-        """Add the newest entry of a name."""
+        """Add the newest entry of a name; one that is known, or older than it, stays away."""
         found = self._lists.setdefault(name, [])
+        if found and step <= found[-1][0]:
+            return
         found.append((step, entry))
         self._lists.move_to_end(name)
         limit = max(FEWEST, min(MOST, self._total // len(self._lists)))
@@ -94,14 +96,15 @@ class Past:
         version: grows with every change.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, share: float = 1.0) -> None:
+        """`share` of the usual bounds of what is sampled."""
         self.version = 0
         self._readings: deque[System] = deque(maxlen=MAX_READINGS)
         self._batches: list[Batch] = []
-        self._parameters: Lists[ParameterSample] = Lists(ALL_PARAMETERS)
-        self._activations: Lists[Activation] = Lists(ALL_ACTIVATIONS)
-        self._histograms: Lists[Histogram] = Lists(ALL_HISTOGRAMS)
-        self._bad: Lists[BadCount] = Lists(ALL_BAD)
+        self._parameters: Lists[ParameterSample] = Lists(int(share * ALL_PARAMETERS))
+        self._activations: Lists[Activation] = Lists(int(share * ALL_ACTIVATIONS))
+        self._histograms: Lists[Histogram] = Lists(int(share * ALL_HISTOGRAMS))
+        self._bad: Lists[BadCount] = Lists(int(share * ALL_BAD))
 
     def see(self, record: object) -> None:
         """Take in whatever has a place here."""
@@ -136,6 +139,24 @@ class Past:
         for lists in (self._parameters, self._activations, self._histograms, self._bad):
             lists.cut(step)
         self.version += 1
+
+    def samples(self) -> list[Parameters | Activations | Histogram]:
+        """Records that bring another reader to the same knowledge of samples, oldest first."""
+        parameters: dict[int, list[ParameterSample]] = {}
+        for name in self._parameters:
+            for step, item in self._parameters.of(name):
+                parameters.setdefault(step, []).append(item)
+        activations: dict[int, list[Activation]] = {}
+        for name in self._activations:
+            for step, each in self._activations.of(name):
+                activations.setdefault(step, []).append(each)
+        found: list[Parameters | Activations | Histogram] = [
+            Parameters(step, 0, items) for step, items in parameters.items()
+        ]
+        found += [Activations(step, items) for step, items in activations.items()]
+        for name in self._histograms:
+            found += [each for _, each in self._histograms.of(name)]
+        return sorted(found, key=lambda record: record.step)
 
     @property
     def readings(self) -> Sequence[System]:

@@ -16,7 +16,7 @@ from tuimon.tui.asking import Asking
 from tuimon.tui.bridge import Bridge, Clock, RunSession
 from tuimon.tui.celldiff import ChangedCells, ScreenMemory
 from tuimon.tui.choices import CHOICES, focusable, settle_focus
-from tuimon.tui.copying import write_file
+from tuimon.tui.copying import write_file, write_picture
 from tuimon.tui.driver import SafeDriver
 from tuimon.tui.mouse import pointed, pulled
 from tuimon.tui.options import ViewerOptions as ViewerOptions
@@ -125,9 +125,10 @@ class TuimonApp(Asking):
 
     def _sign(self, frame: Frame) -> None:
         driver = self._driver
-        if isinstance(driver, SafeDriver) and not driver.is_backed_up:
-            if told := self.signs.changes(frame, self.scene.look.glyphs):
-                driver.write(told)
+        if not isinstance(driver, SafeDriver) or driver.is_backed_up:
+            return
+        if told := self.signs.changes(frame, self.scene.look.glyphs):
+            driver.write(told)
 
     def refresh_picture(self) -> None:
         """Drain and draw now."""
@@ -215,6 +216,8 @@ class TuimonApp(Asking):
             self.bridge.look_at(rank_wanted(scene))
         elif name == "write":
             self.bridge.say(write_file(scene, self.options.folder), "key")
+        elif name == "picture":
+            self.bridge.say(write_picture(scene, self.size, self.options.folder), "key")
         else:
             self._reach(name)
         self.draw()

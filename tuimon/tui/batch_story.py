@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tuimon.model.batches import LossSeen, TensorSummary
 from tuimon.model.records import Batch
@@ -18,6 +19,7 @@ _MAX_LABELS = 24  # bars; more labels than that are told by their range
 _BAR_CELLS = 24
 _NAME_CELLS = 20
 _TREND_CELLS = 36
+_FEW = 12
 _WORDS = {
     "first": "one of the first",
     "sample": "sampled",
@@ -88,7 +90,11 @@ def _tensor_checks(tensor: TensorSummary, usual: TensorSummary | None) -> list[t
     if bad_of(tensor):
         kinds = _kinds(tensor)
         where = f", first at {tensor.first_bad}" if tensor.first_bad else ""
-        samples = f", in {tensor.bad_samples:,} samples" if tensor.bad_samples else ""
+        samples = (
+            f", in {tensor.bad_samples:,} sample{'s' if tensor.bad_samples > 1 else ''}"
+            if tensor.bad_samples
+            else ""
+        )
         found.append((f"input {name}: {kinds}{samples}{where}", "bad"))
     if usual is not None:
         if tensor.dtype != usual.dtype:
@@ -151,7 +157,7 @@ def _tensors(tensors: Sequence[TensorSummary], names: Sequence[str] = ()) -> lis
     for at, tensor in enumerate(tensors):
         label = names[at] if names else tensor.name
         rows.append(_tensor(tensor, label))
-    return table(rows)
+    return [replace(line, is_whole=False) for line in table(rows)]  # from the left edge on
 
 
 def _tensor(tensor: TensorSummary, label: str) -> list[Part]:
@@ -273,7 +279,15 @@ def _trends(name: str, same: Sequence[TensorSummary], ramp: str, cells: int) -> 
     if any(bad):
         times = sum(value > 0 for value in bad)
         bars = _bars([float(value) for value in bad], cells, ramp)
-        lines.append(Line(((bars, "bad"), (f"  {sum(bad):,} in {times:,} batches", "bad")), "bad"))
+        lines.append(
+            Line(
+                (
+                    (bars, "bad"),
+                    (f"  {sum(bad):,} in {times:,} batch{'es' if times > 1 else ''}", "bad"),
+                ),
+                "bad",
+            )
+        )
     shapes = {tuple(each.shape) for each in same}
     dtypes = {_dtype(each) for each in same}
     if len(shapes) > 1:
@@ -287,4 +301,4 @@ def _trends(name: str, same: Sequence[TensorSummary], ramp: str, cells: int) -> 
 
 def _bars(values: Sequence[float], cells: int, ramp: str) -> str:
     """The newest values from the left on, so that few of them stand beside their word."""
-    return spark(values, min(cells, len(values)), ramp).ljust(cells)
+    return spark(values, min(cells, len(values)), ramp).ljust(min(cells, _FEW))

@@ -28,6 +28,7 @@ from tuimon.tui.curves import (
     scale_of,
     series_shown,
 )
+from tuimon.tui.layer_screen import missing_words
 from tuimon.tui.marking import columns_of, on_ruler
 from tuimon.tui.reading import colours_of, reading_of, tag_of
 from tuimon.tui.rows import Row, centred, data, framed, text
@@ -61,7 +62,7 @@ def draw_chart(scene: Scene, name: str, width: int, height: int, *, focused: boo
         title.append(text(look, " log", "dim"))
     rows, columns = height - 2, width - 2 - LABEL_WIDTH - 1
     if not shown or rows < 1 or columns < 4:
-        words = "waiting for the first step" if not shown else ""
+        words = missing_words(scene, name) if not shown else ""
         body = centred(look, words, width - 2, max(0, rows))
         return framed(look, body, width, title=title, focused=focused)
     if focused or scene.charts.columns <= 1:

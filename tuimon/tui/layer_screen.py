@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from tuimon.tui.scene import LAYER, ChartChoice, Scene
 from tuimon.tui.tree import TreeRow
-from tuimon.view.frame import Frame
-from tuimon.view.layer_series import BAD, NAMES
+from tuimon.view.frame import OTHER_VERSION, WAITING, Frame
+from tuimon.view.layer_series import BAD, NAMES, OUTPUT
 
 _LINEAR = (BAD,)
 
@@ -55,3 +55,23 @@ def with_layer(scene: Scene, frame: Frame) -> Frame:
 def is_of_a_layer(name: str) -> bool:
     """Whether a series belongs to the layer that is looked at, not to the run."""
     return name in NAMES
+
+
+def missing_words(scene: Scene, name: str) -> str:
+    """What stands in a chart without a value: what would bring the first one."""
+    frame = scene.frame
+    if frame.state == WAITING:
+        return "waiting for a run"
+    if frame.state == OTHER_VERSION:
+        return "nothing can be read of this run"
+    if name not in NAMES:
+        return "waiting for the first step"
+    row = selected_row(scene)
+    if name == BAD and row is not None and frame.heat is not None:
+        ever = frame.heat.ever_bad()
+        if any(ever[index] for index in row.members if index < len(ever)):
+            return "NaN or Inf, but not counted: too many tensors at once, or long ago"
+        return "no NaN or Inf so far"
+    if row is not None and row.is_open is not None and name != OUTPUT:
+        return "of single parameters: l unfolds a module"
+    return "not sampled so far: layers have their turns, within tuimon's budget"

@@ -49,10 +49,11 @@ def reading_of(scene: Scene, curves: Sequence[Curve], plot: Plot, choice: ChartC
     groups: list[Row] = [[_value(look, series.last, "strong")], *extra]
     if choice.keep:
         groups.append([text(look, f"ema({choice.keep:g}) {_smooth(curves[0])}", colour)])
-    else:
+    elif series.ema is not None:
         groups.append([text(look, f"ema {number(series.ema)}", colour)])
-    groups.append([text(look, f"min {number(series.minimum)}", "dim")])
-    groups.append([text(look, f"max {number(series.maximum)}", "dim")])
+    for word, value in (("min", series.minimum), ("max", series.maximum)):
+        if value is not None:
+            groups.append([text(look, f"{word} {number(value)}", "dim")])
     return groups
 
 

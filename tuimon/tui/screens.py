@@ -171,12 +171,12 @@ def _amp(width: int, body: int, top: int) -> list[Box]:
 def _system(scene: Scene, width: int, body: int, top: int) -> list[Box]:
     devices = len(scene.frame.system.devices) if scene.frame.system else 0
     most = body - 18 if width >= WIDE_COLUMNS else body - 16
-    above = max(5, min(2 + 5 * max(1, devices), most)) if devices else 5
+    above = max(5, min(2 + 5 * devices, most)) if devices else 5 if width >= WIDE_COLUMNS else 3
     chart = CHART_PREFIX + "step_s"
     if width < WIDE_COLUMNS:
         names = ["devices", "split", "host", "cost"]
         rest = body - above
-        sizes = [above, *_split(rest, (7, 6, 5))] if rest >= 12 else _split(body, (4, 6, 5, 4))
+        sizes = [above, *_split(rest, (7, 6, 6))] if rest >= 12 else _split(body, (4, 6, 5, 4))
         return _stack(names, sizes, x=0, y=top, width=width)
     left = width - RIGHT_COLUMNS - 4
     main = _stack(["devices", chart, "split"], _around(body, above, 9), x=0, y=top, width=left)

@@ -12,22 +12,7 @@ from tuimon.view.store import RunState
 
 def apply_history(state: RunState, history: History) -> None:
     """Fill a fresh state with everything up to `history.up_to_sequence`."""
-    for record in (
-        history.hello,
-        history.facts,
-        *history.readings[:-1],
-        history.system,
-        *history.batches,
-        *history.memory.values(),
-        history.governor,
-        history.breakpoints,
-        history.snapshots,
-        history.ranks,
-        *history.samples,
-        *history.inspections,
-    ):
-        if record is not None:
-            state.apply(record)
+    _apply_newest(state, history)
     for name, series in history.series.items():
         if name not in state.series:
             state.series[name] = Series(name)
@@ -62,6 +47,27 @@ def apply_history(state: RunState, history: History) -> None:
         state.count_lost("older events", history.totals.events_dropped)
     if history.goodbye is not None:
         state.apply(history.goodbye)
+
+
+def _apply_newest(state: RunState, history: History) -> None:
+    """Records of which the newest tell, and what was seen before them."""
+    for record in (
+        history.hello,
+        history.facts,
+        *history.readings[:-1],
+        history.system,
+        *history.batches,
+        *history.older_samples,
+        *history.memory.values(),
+        history.governor,
+        history.breakpoints,
+        history.snapshots,
+        history.ranks,
+        *history.samples,
+        *history.inspections,
+    ):
+        if record is not None:
+            state.apply(record)
 
 
 def seed_series(series: Series, history: SeriesHistory) -> None:

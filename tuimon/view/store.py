@@ -181,22 +181,16 @@ class RunState:
             alert=self.log.alert,
             exit=standing.exit,
             lost=_sum_of(self.lost, self.log.dropped, standing.lost),
-            history_first_step=self._history_first_step(),
+            history_first_step=_history_first_step(self.series),
             facts=self._facts,
-            data=self._data_place(moving),
+            data=_data_place(self, self._facts, moving),
             batch=self._batch,
             output=self.log.output,
             samples=self.samples,
             past=self.past,
             milestones=self.milestones.all,
-            crash=self.scenes.crash,
-            autopsies=self.scenes.autopsies,
-            findings=self.scenes.findings,
-            trials=self.scenes.trials,
-            breakpoints=self.reached.breakpoints,
-            snapshots=self.reached.snapshots,
             ranks=self._ranks,
-            inspections=self.reached.inspections,
+            **_found(self.scenes, self.reached),
         )
 
     def sample(self, name: str, step: int, value: float) -> None:
@@ -320,24 +314,39 @@ class RunState:
             text = f"the run went back from step {newest:,} to {record.step:,}"
             self.log.add_event(Event(record.step, record.time_ns / 1e9, "info", "resumed", text))
 
-    def _data_place(self, moving: bool) -> DataPlace | None:
-        step = self.step
-        if step is None or step.data_epoch is None or step.batch_index is None:
-            return None
-        batches = self._facts.batches_per_epoch if self._facts else None
-        rate = self.pace.batches_per_s if moving else None
-        eta_s = None
-        if rate is not None and batches is not None:
-            eta_s = max(0, batches - 1 - step.batch_index) / rate
-        return DataPlace(step.data_epoch, step.batch_index, batches, eta_s)
 
-    def _history_first_step(self) -> int | None:
-        firsts = [
-            series.first_step
-            for name, series in self.series.items()
-            if series.first_step is not None and _optimizer_of(name) == PRIMARY
-        ]
-        return min(firsts, default=None)
+def _data_place(state: RunState, facts: Facts | None, moving: bool) -> DataPlace | None:
+    step = state.step
+    if step is None or step.data_epoch is None or step.batch_index is None:
+        return None
+    batches = facts.batches_per_epoch if facts else None
+    rate = state.pace.batches_per_s if moving else None
+    eta_s = None
+    if rate is not None and batches is not None:
+        eta_s = max(0, batches - 1 - step.batch_index) / rate
+    return DataPlace(step.data_epoch, step.batch_index, batches, eta_s)
+
+
+def _history_first_step(every: dict[str, Series]) -> int | None:
+    firsts = [
+        series.first_step
+        for name, series in every.items()
+        if series.first_step is not None and _optimizer_of(name) == PRIMARY
+    ]
+    return min(firsts, default=None)
+
+
+def _found(scenes: Scenes, reached: Reached) -> dict[str, Any]:
+    """What was found out and what was asked for, by the names of the frame."""
+    return {
+        "crash": scenes.crash,
+        "autopsies": scenes.autopsies,
+        "findings": scenes.findings,
+        "trials": scenes.trials,
+        "breakpoints": reached.breakpoints,
+        "snapshots": reached.snapshots,
+        "inspections": reached.inspections,
+    }
 
 
 def _eta_s(total: int | None, done: int | None, steps_per_s: float | None) -> float | None:

@@ -53,3 +53,15 @@ def test_ends_are_the_first_few_and_the_newest() -> None:
     assert ends_of(range(10), 20) == list(range(10))
     assert ends_of(range(100), 6, first=2) == [0, 1, 96, 97, 98, 99]
     assert ends_of(range(100), 3, first=0) == [97, 98, 99]
+
+
+def test_another_reader_comes_to_the_same_knowledge() -> None:
+    past, late = Past(share=0.1), Past()
+    for step in range(300):
+        past.see(_samples(step))
+        past.see(Activations(step, [Activation("a", 1, 4)]))
+    for record in past.samples():
+        late.see(record)
+    late.see(_samples(299))  # the newest is told twice
+    assert list(late.parameter("a.weight")) == list(past.parameter("a.weight"))
+    assert list(late.activation("a")) == list(past.activation("a"))

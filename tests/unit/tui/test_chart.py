@@ -133,9 +133,10 @@ def test_the_clip_norm_is_a_thin_dashed_line() -> None:
 
 
 def test_an_empty_or_unknown_series_waits() -> None:
-    for scene in (scene_of([]), Scene(Frame(), Look())):
+    waits = {"waiting for the first step": scene_of([]), "waiting for a run": Scene(Frame(), Look())}
+    for words, scene in waits.items():
         rows = draw_chart(scene, "loss", WIDTH, HEIGHT, focused=False)
-        assert any("waiting for the first step" in part.text for row in rows for part in row)
+        assert any(words in part.text for row in rows for part in row)
 
 
 @pytest.mark.parametrize("width", [12, 20, 60, 200])

@@ -20,6 +20,7 @@ from tuimon.view.layer_series import module_of
 HIST_PREFIX = "hist:"
 _TITLES = {"weight": "weights", "gradient": "gradients", "activation": "outputs"}
 _LABEL = 8
+_WIDEST = 4  # cells of one sample: two samples are no development
 _NONE = "no sample so far: histograms are taken now and then, within tuimon's budget"
 _OF_A_GROUP = "of single parameters: l unfolds, j k choose another"
 
@@ -112,7 +113,7 @@ class HistogramsPanel:
         shown = _spread_over(found, columns)
         body = _body(scene, shown, columns, room)
         steps = f"{shown[0][0]:,} … {shown[-1][0]:,}"
-        words = f"{len(found):,} samples"
+        words = f"{len(found):,} sample{'s' if len(found) > 1 else ''}"
         return framed(
             look,
             body,
@@ -151,7 +152,7 @@ def _body(
     filled = np.flatnonzero(matrix.any(axis=1))
     low, high = (int(filled[0]), int(filled[-1]) + 1) if len(filled) else (0, 1)
     group = max(1, -(-(high - low) // room))
-    wide = max(1, columns // len(shown))
+    wide = max(1, min(_WIDEST, columns // len(shown)))
     cross = _crossed(scene, shown)
     bad = [bool(each.nan or each.posinf or each.neginf) for _, each in shown]
     totals = np.maximum(matrix.sum(axis=0), 1.0)

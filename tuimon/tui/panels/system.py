@@ -14,7 +14,7 @@ from tuimon.tui.scene import Scene
 from tuimon.tui.theme import Look
 from tuimon.view.frame import Frame
 
-_NO_DEVICE = "memory, load, temperature and power of each accelerator are here where there is one"
+_NO_DEVICE = "load, memory, heat and power of each one would be here"
 _LABEL = 10
 _BAR = 20
 _WAITS_FOR_DATA = 0.3  # share of a step from which the loader is worth a look
