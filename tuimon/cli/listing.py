@@ -71,6 +71,7 @@ def describe(info: RunInfo, now_s: float, price: float | None = None) -> dict[st
         "exit": None
         if ended is None
         else {"kind": ended.kind, "code": ended.code, "detail": ended.detail},
+        "ranks_here": len(info.ranks),
         "waits_s": waits_s,
         "cost": cost_of(waits_s, price),
     }
@@ -141,7 +142,7 @@ def _cells(row: dict[str, Any], now_s: float) -> tuple[str, ...]:
         f"{row['state']} {waited(row['waits_s'], None)}".rstrip() + _cost(row["cost"]),
         count(row["step"]),
         DASH if row["pid"] is None else str(row["pid"]),
-        str(row["ranks"]),
+        _ranks(row),
         duration_s(max(0.0, age_s)),
         plain(how, 60),
     )
