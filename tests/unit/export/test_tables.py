@@ -6,12 +6,13 @@ import csv
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.unit.export.recorded import BAD_STEP, NAMES, STEPS, a_night, write
 from tuimon.cli import status_of
 from tuimon.errors import EXIT_REFUSED, EXIT_USAGE
-from tuimon.model.records import DeviceStats, LayerTable, Step
+from tuimon.model.records import NO_GRAD, UNMEASURED, DeviceStats, LayerTable, Step
 from tuimon.model.text import plain
 
 
@@ -82,3 +83,13 @@ def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert (out / "steps.csv").read_bytes() == before
     (tmp_path / "file").write_text("")
     assert status_of(["export", run, "--csv", str(tmp_path / "file")]) == EXIT_REFUSED
+
+
+def test_a_layer_without_gradient_has_no_row(tmp_path: Path) -> None:
+    norms = np.array([0.0, 2.0, 0.0], "<f4").tobytes()
+    flags = bytes([NO_GRAD, 0, UNMEASURED])
+    records = [LayerTable(0, ["a", "b", "c"]), Step(0, 10**9, norms=norms, flags=flags)]
+    run, out = write(tmp_path / "run", records), tmp_path / "out"
+    assert status_of(["export", str(run), "--csv", str(out), "--layers"]) == 0
+    rows = list(csv.DictReader((out / "layers.csv").open()))
+    assert [(row["layer"], row["grad_norm"]) for row in rows] == [("b", "2.0")]
