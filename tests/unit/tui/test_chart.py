@@ -13,7 +13,7 @@ from tuimon.tui.glyphs import SETS
 from tuimon.tui.rows import width_of
 from tuimon.tui.scene import Scene
 from tuimon.tui.theme import FULL, Look
-from tuimon.view.frame import Clip, Frame
+from tuimon.view.frame import LIVE, Clip, Frame
 
 WIDTH, HEIGHT = 60, 12
 COLUMNS = WIDTH - 2 - LABEL_WIDTH - 1
@@ -133,7 +133,8 @@ def test_the_clip_norm_is_a_thin_dashed_line() -> None:
 
 
 def test_an_empty_or_unknown_series_waits() -> None:
-    waits = {"waiting for the first step": scene_of([]), "waiting for a run": Scene(Frame(), Look())}
+    begun = Scene(Frame(state=LIVE), Look())
+    waits = {"waiting for the first step": begun, "waiting for a run": Scene(Frame(), Look())}
     for words, scene in waits.items():
         rows = draw_chart(scene, "loss", WIDTH, HEIGHT, focused=False)
         assert any(words in part.text for row in rows for part in row)
