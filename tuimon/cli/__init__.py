@@ -176,6 +176,7 @@ def _view_options(command: _Command) -> _Command:
 @cli.command()
 @click.argument("run", required=False)
 @click.option("--once", is_flag=True, help="Print one frame as text and leave.")
+@click.option("--svg", metavar="F.svg", help="With --once: write the frame as a picture instead.")
 @click.option("--with", "other", metavar="RUN", help="Lay another run over the charts.")
 @via_option
 @_view_options
@@ -184,6 +185,7 @@ def attach(
     run: str | None,
     other: str | None,
     once: bool,
+    svg: str | None,
     via: str | None,
     readonly: bool,
     hz: float,
@@ -201,6 +203,8 @@ def attach(
     """
     from tuimon.cli import viewing
 
+    if svg is not None:
+        return viewing.write_once(run, svg, once=once, via=via, glyphs=glyphs, theme=theme)
     if once:
         return viewing.print_once(run, via=via, glyphs=glyphs)
     return viewing.attach(

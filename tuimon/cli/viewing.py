@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import click
 
@@ -109,6 +110,35 @@ def print_once(token: str | None, *, via: str | None = None, glyphs: str) -> int
         if token is None:
             _say_if_several(run)
         click.echo(start.once(run, width=width, height=height, glyphs=glyphs))
+    return EXIT_OK
+
+
+def write_once(
+    token: str | None,
+    place: str,
+    *,
+    once: bool,
+    via: str | None = None,
+    glyphs: str,
+    theme: str | None = None,
+) -> int:
+    """Write one frame as an SVG, as large as COLUMNS and LINES say.
+
+    Raises:
+        UsageError: the file cannot be written, or a live view was asked for.
+        NoSuchRun, Refused, IncompatibleVersion: the run cannot be watched.
+    """
+    if not once:
+        raise UsageError("--svg goes with --once; in the live view P writes a picture")
+    from tuimon.tui import start
+
+    run = token if via is not None else registry.find_run(token)
+    width, height = size_of_once()
+    picture = start.picture(run, via=via, width=width, height=height, glyphs=glyphs, theme=theme)
+    try:
+        Path(place).write_text(picture, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{place} cannot be written: {error.strerror or error}") from error
     return EXIT_OK
 
 

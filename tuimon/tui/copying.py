@@ -1,4 +1,4 @@
-"""What a person takes away from the screen: the incident as plain text, to a clipboard or a file.
+"""What a person takes away from the screen: an incident as plain text, a picture of all of it.
 
 Everything in it has passed `plain`: no control character of the training's data leaves with it.
 """
@@ -11,13 +11,16 @@ from pathlib import Path
 from tuimon.model.text import plain
 from tuimon.tui.actions import ON_LAYERS, kind_of
 from tuimon.tui.event_log import headline
+from tuimon.tui.once import paint
 from tuimon.tui.panels.incident import shown_incident
 from tuimon.tui.scene import EVENTS, Scene
 from tuimon.tui.story import as_text
+from tuimon.tui.svg import BACKGROUND, from_rows
+from tuimon.tui.theme import FULL
 from tuimon.view.incidents import Incident, of_autopsy
 
 MAX_COPIED = 50_000  # characters; some terminals drop a longer OSC 52 as a whole
-_MAX_NAMES = 100  # files of one incident in one folder
+_MAX_NAMES = 100  # files of one incident, or of one step, in one folder
 
 
 def chosen(scene: Scene) -> Incident | None:
@@ -58,12 +61,22 @@ def write_file(scene: Scene, folder: Path) -> str:
     incident = chosen(scene)
     if incident is None:
         return "nothing has gone wrong so far: nothing was written"
+    return _written(scene, incident.step, as_text(incident, run_words(scene)), folder, "txt")
+
+
+def write_picture(scene: Scene, size: tuple[int, int], folder: Path) -> str:
+    """Write what the screen shows to a new SVG of the folder; words that say where, or why not."""
+    back = scene.look.colour("bg") if scene.look.colours == FULL else None
+    picture = from_rows(paint(scene, *size), back or BACKGROUND)
+    return _written(scene, scene.frame.step, picture, folder, "svg")
+
+
+def _written(scene: Scene, step: int | None, text: str, folder: Path, kind: str) -> str:
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", scene.frame.name).strip("-.")[:60] or "run"
-    step = "" if incident.step is None else f"-step-{incident.step}"
-    text = as_text(incident, run_words(scene))
+    at = "" if step is None else f"-step-{step}"
     for number in range(1, _MAX_NAMES):
         again = "" if number == 1 else f"-{number}"
-        place = folder / f"tuimon-{name}{step}{again}.txt"
+        place = folder / f"tuimon-{name}{at}{again}.{kind}"
         try:
             with place.open("x", encoding="utf-8") as file:
                 file.write(text)
@@ -72,4 +85,4 @@ def write_file(scene: Scene, folder: Path) -> str:
         except OSError as error:
             return f"not written: {error.strerror or error}: {place.absolute()}"
         return f"wrote {place.name} in {place.absolute().parent}"
-    return f"{folder} holds {_MAX_NAMES - 1} files of this incident: nothing was written"
+    return f"{folder} holds {_MAX_NAMES - 1} files of this name: nothing was written"

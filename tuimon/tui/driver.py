@@ -99,7 +99,7 @@ class SafeDriver(LinuxDriver):
     def stop_application_mode(self) -> None:
         """Leave the terminal as it was, its title and the state of its tab as well."""
         self.write(self._signs.end())
-        super().stop_application_mode()  # type: ignore[no-untyped-call]
+        super().stop_application_mode()
 
     def suspend_application_mode(self) -> None:
         """Give the terminal back; one that takes nothing gets the rest when both go on."""

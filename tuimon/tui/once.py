@@ -13,7 +13,8 @@ from tuimon.tui.panels.registry import make_panel
 from tuimon.tui.rows import Row, fit, in_alphabet
 from tuimon.tui.scene import Scene
 from tuimon.tui.screens import arrange
-from tuimon.tui.theme import FULL, NONE, Look
+from tuimon.tui.svg import BACKGROUND, from_rows
+from tuimon.tui.theme import FULL, NONE, ORDER, Look
 from tuimon.view.frame import Frame
 from tuimon.view.incidents import newest
 
@@ -43,6 +44,20 @@ def render_once(
     if colour:
         return "\n".join("".join(_coloured(part) for part in row).rstrip() for row in rows)
     return "\n".join("".join(part.text for part in row).rstrip() for row in rows)
+
+
+def svg_once(
+    frame: Frame,
+    width: int = 120,
+    height: int = 40,
+    *,
+    glyphs: GlyphSet = BRAILLE,
+    theme: str = ORDER[0],
+) -> str:
+    """The overview of a frame as a picture in the colours of a theme."""
+    look = Look(theme=theme, glyphs=glyphs)
+    rows = paint(Scene(frame=frame, look=look, focus=""), width, height)
+    return from_rows(rows, look.colour("bg") or BACKGROUND)
 
 
 def verdict_of(frame: Frame, glyphs: GlyphSet = BRAILLE) -> list[str]:

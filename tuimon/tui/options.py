@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuimon.tui.picking import Choices
@@ -24,7 +24,7 @@ class ViewerOptions:
     picks_first: bool = False  # begins with the list of them
     open_run: OpenRun | None = None  # another run by its name, to lay over the charts
     other: str = ""  # the run that is laid over from the beginning
-    signs: SignOptions = SignOptions()
+    signs: SignOptions = field(default_factory=SignOptions)
     folder: Path = Path()  # where an incident is written to
     remember: Callable[[str], None] = lambda theme: None  # may raise OSError or TuimonError
     dump_folder: Callable[[Frame], str] = lambda frame: f"/tmp/tuimon-dump-{frame.pid}"

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from tuimon.config import AttachSettings, chosen_theme, read_settings, remember_theme
 from tuimon.errors import EXIT_DEFECT, EXIT_OK, NoSuchRun, UsageError
-from tuimon.tui.glyphs import SETS, set_for
-from tuimon.tui.once import render_once, verdict_of
+from tuimon.tui.glyphs import BRAILLE, SETS, set_for
+from tuimon.tui.once import render_once, svg_once, verdict_of
 from tuimon.tui.picking import Choices, NoSession
 from tuimon.tui.signs import SignOptions
-from tuimon.tui.theme import Look, colours_for
+from tuimon.tui.theme import ORDER, Look, colours_for
 from tuimon.view.frame import LOADING, WAITING, Frame
 from tuimon.view.replay import END, ReplaySession, find_recording, replay_run
 from tuimon.view.runs import Runs
@@ -123,14 +123,29 @@ def once_far(
     via: str, run: str | None, *, width: int, height: int, glyphs: str | None = AUTO
 ) -> str:
     """One frame of a run on another host as plain text; raises as `attach_far` does."""
-    session = watch_relay(via, run, readonly=True)
-    return _painted_once(session, width, height, glyphs)
+    return _painted_once(_first_of(via, run), width, height, glyphs)
 
 
 def once(run: Any, *, width: int = 120, height: int = 40, glyphs: str | None = AUTO) -> str:
     """One frame of a run as plain text; needs no terminal."""
-    session = watch_run(run, readonly=True, environ=os.environ)
-    return _painted_once(session, width, height, glyphs)
+    return _painted_once(_first_of(None, run), width, height, glyphs)
+
+
+def picture(
+    run: Any,
+    *,
+    via: str | None = None,
+    width: int = 120,
+    height: int = 40,
+    glyphs: str | None = AUTO,
+    theme: str | None = None,
+) -> str:
+    """One frame of a run as an SVG; needs no terminal."""
+    alphabet = SETS[BRAILLE.name if glyphs in (None, AUTO) else glyphs]
+    frame = _first_of(via, run)
+    return svg_once(
+        frame, width, height, glyphs=alphabet, theme=theme or chosen_theme() or ORDER[0]
+    )
 
 
 def replay(
@@ -312,11 +327,20 @@ def _settled(session: RunSession) -> Frame:
     return frame
 
 
-def _painted_once(session: RunSession, width: int, height: int, glyphs: str | None) -> str:
+def _first_of(via: str | None, run: Any) -> Frame:
+    """One frame of a run here, or on another host."""
+    session: RunSession
+    if via is None:
+        session = watch_run(run, readonly=True, environ=os.environ)
+    else:
+        session = watch_relay(via, run, readonly=True)
     try:
-        frame = _settled(session)
+        return _settled(session)
     finally:
         session.close()
+
+
+def _painted_once(frame: Frame, width: int, height: int, glyphs: str | None) -> str:
     alphabet = _look(os.environ, glyphs).glyphs
     picture = render_once(frame, width, height, glyphs=alphabet)
     return "\n".join((picture, *verdict_of(frame, alphabet)))
