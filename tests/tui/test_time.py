@@ -33,6 +33,7 @@ async def test_a_step_that_is_typed_is_read_in_every_chart() -> None:
         await viewer.press("2", "at")
         text = await typed(viewer, "1k")  # the picture follows while it is typed
         assert text.count("step 1,000") == 4 and "0.000125" in text
+        assert viewer.app.screen.styles.background.a == 0  # and is not dimmed
         await viewer.press("enter")
         assert viewer.app.scene.charts.cross_step == 1000
         await viewer.press("at")

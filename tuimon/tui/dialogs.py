@@ -55,6 +55,8 @@ class Sheet(Widget):
 class Dialog(ModalScreen[Answer]):
     """Base: a sheet, and every key goes to `pressed`."""
 
+    dims = True  # what lies below, where there are colours to dim
+
     DEFAULT_CSS = "Dialog { align: center middle; }"
 
     def __init__(self, look: Look, clock: Clock) -> None:
@@ -69,10 +71,10 @@ class Dialog(ModalScreen[Answer]):
         yield self.sheet
 
     def on_mount(self) -> None:
-        """Dim what lies below, where there are colours to dim."""
+        """Textual calls this of every class of a dialog: it is not for them to override."""
         back = self.look.colour("bg")
         if self.look.colours == FULL and back:
-            self.styles.background = f"{back} 60%"
+            self.styles.background = f"{back} 60%" if self.dims else "transparent"
             self.sheet.styles.background = self.look.colour("raised")
         else:
             self.styles.background = "transparent"

@@ -52,6 +52,7 @@ class FilterDialog(Dialog[str]):
     """One line at the bottom; what is below follows with every letter."""
 
     DEFAULT_CSS = "FilterDialog { align: left bottom; }"
+    dims = False  # the person watches the result
 
     def __init__(
         self,
@@ -67,11 +68,6 @@ class FilterDialog(Dialog[str]):
         self.line = TypedLine(content)
         self.changed = changed
         self.words = words
-
-    def on_mount(self) -> None:
-        """Nothing is dimmed: the person watches the result."""
-        self.styles.background = "transparent"
-        self.draw()
 
     def draw(self) -> None:
         """The line."""
