@@ -131,7 +131,8 @@ async def test_another_run_stands_beside_in_every_chart_with_its_own_legend() ->
         assert "600" in text  # the axis holds the longer one
         cut = await viewer.press("h")
         assert "lower-lr" in titles(cut)[0]
-        await viewer.press("O", "escape")
+        assert "lower-lr" in titles(await viewer.press("O", "escape"))[0]
+        await viewer.press("O", *["backspace"] * 8, "enter")
         assert "lower-lr" not in (await viewer.show(viewer.session.current))[:2000]
         assert opened[0].closed and second.name == ""
 

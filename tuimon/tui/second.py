@@ -25,20 +25,25 @@ class SecondRun:
         self._open_run = open_run
         self._session: RunSession | None = None
         self._coming: tuple[str, RunSession | str] | None = None  # written in one piece
-        if name:
-            self.lay(name)
+        if name and open_run is not None:
+            self._begin(name)
 
     def lay(self, name: str) -> str:
-        """Fetch a run by its name, or take the present one away; what to say about it."""
+        """Fetch a run by its name, or take the present one away; what to say, if anything."""
         if self._open_run is None:
             return "this view cannot reach another run"
+        if name == self.name and (self._session is not None or not name):
+            return ""
         self.name = name
         if not name:
             self.close()
             return "no other run is laid over this one"
+        self._begin(name)
+        return f"{name} is read"
+
+    def _begin(self, name: str) -> None:
         # A daemon: a host that does not answer must not keep a viewer that wants to leave.
         threading.Thread(target=self._fetch, args=(name,), name="tuimon-other", daemon=True).start()
-        return f"{name} is read"
 
     def _fetch(self, name: str) -> None:
         assert self._open_run is not None

@@ -43,9 +43,10 @@ def step_dialog(scene: Scene, clock: Clock, draw: Callable[[], None], say: Say) 
 
 
 def run_dialog(scene: Scene, clock: Clock, present: str) -> FilterDialog:
-    """The name of a run to lay over the charts; nothing typed takes the present one away."""
-    words = ("overlay run", "id, name or pid; enter lays it over  esc takes it away")
-    return FilterDialog(scene.look, clock, present, lambda typed: None, words=words)
+    """The name of a run to lay over the charts; an empty line takes the present one away."""
+    words = ("overlay run", "id, name or pid; empty takes it away  esc leaves")
+    look = scene.look
+    return FilterDialog(look, clock, present, lambda _: None, words=words, escaped=present)
 
 
 class FilterDialog(Dialog[str]):
@@ -62,12 +63,16 @@ class FilterDialog(Dialog[str]):
         changed: Callable[[str], None],
         *,
         words: tuple[str, str] = ("/", "enter keeps  esc clears"),
+        escaped: str = "",
     ) -> None:
-        """`words` are what stands before the line, and what its keys do."""
+        """`words` are what stands before the line, and what its keys do.
+
+        `escaped` is the answer of somebody who leaves by esc.
+        """
         super().__init__(look, clock)
         self.line = TypedLine(content)
         self.changed = changed
-        self.words = words
+        self.words, self.escaped = words, escaped
 
     def draw(self) -> None:
         """The line."""
@@ -84,7 +89,7 @@ class FilterDialog(Dialog[str]):
             self.dismiss(self.line.content)
         elif event.key == "escape":
             self.changed("")
-            self.dismiss("")
+            self.dismiss(self.escaped)
         elif self.line.press(event):
             self.changed(self.line.content)
             self.draw()
