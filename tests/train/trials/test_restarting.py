@@ -27,13 +27,21 @@ def net(*, norm: bool = False, spread: float | None = None, layers: int = 3) -> 
 
 
 def trained(
-    model: nn.Module, lr: float, *, size: float = 1.0, steps: int = 5, momentum: float = 0.9
+    model: nn.Module,
+    lr: float,
+    *,
+    size: float = 1.0,
+    steps: int = 5,
+    momentum: float = 0.9,
+    spike: float = 1.0,
 ) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr, momentum)
     tuimon.watch(model, optimizer, policy=PATIENCE)
-    for _ in range(steps):
+    for step in range(steps):
         x = size * torch.randn(64, 16)
         y = x[:, :1] / size
+        if step == steps - 1:
+            y = spike * y + spike - 1
         loss = F.mse_loss(model(x), y)
         optimizer.zero_grad()
         loss.backward()
@@ -53,6 +61,12 @@ def test_raw_inputs_are_confirmed(feed: Feed) -> None:
 
 def test_inputs_that_the_model_normalises_are_not(feed: Feed) -> None:
     trained(net(norm=True), 3.0, size=600.0, momentum=0.0)
+    assert "data-scale" not in confirmed(feed)
+
+
+def test_raw_inputs_that_a_small_rate_suits_are_not(feed: Feed) -> None:
+    """The loss grows, for its targets; the first update did no harm."""
+    trained(net(), 1e-9, size=600.0, spike=1e4)
     assert "data-scale" not in confirmed(feed)
 
 
