@@ -42,26 +42,28 @@ def measure() -> dict[str, Any]:
         if gate.busy:
             raise RuntimeError("something is pending")
 
-    gate_ns, empty_ns = best_ns(places), best_ns(lambda: None)
+    gate_ns, bare_ns = rounds_ns(places), rounds_ns(lambda: None)
     thread = next((t for t in threading.enumerate() if t.name == "tuimon-ranks"), None)
     switches, cpu_s = (0, 0.0) if thread is None else of_thread(thread.native_id)
     time.sleep(IDLE_S)
     after, after_s = (0, 0.0) if thread is None else of_thread(thread.native_id)
     return {
-        "gate_us": (gate_ns - empty_ns) / 1e3,
+        "gate_us": (statistics.median(gate_ns) - statistics.median(bare_ns)) / 1e3,
+        "least_us": (min(gate_ns) - min(bare_ns)) / 1e3,
         "sleeps_per_s": (after - switches) / IDLE_S,
         "thread_frac": (after_s - cpu_s) / IDLE_S,
     }
 
 
-def best_ns(action: Any) -> float:
+def rounds_ns(action: Any) -> list[float]:
+    """What one call took, by round."""
     found = []
     for _ in range(ROUNDS):
         began_ns = time.perf_counter_ns()
         for _ in range(TIMES):
             action()
         found.append((time.perf_counter_ns() - began_ns) / TIMES)
-    return statistics.quantiles(found, n=10)[0]
+    return found
 
 
 def of_thread(native_id: int | None) -> tuple[int, float]:
@@ -111,7 +113,8 @@ def one(size: int) -> str:
             told = [end["measured"] for end in job.end()]
     worst = {key: max(each[key] for each in told) for key in told[0]}
     return (
-        f"| {size} | {worst['gate_us']:.2f} | {worst['sleeps_per_s']:.0f} | "
+        f"| {size} | {worst['gate_us']:.2f} ({worst['least_us']:.2f}) | "
+        f"{worst['sleeps_per_s']:.0f} | "
         f"{100 * worst['thread_frac']:.2f} % | {1e3 * step_s:.1f} | "
         f"{statistics.median(steps):.0f} ({max(steps)}) | "
         f"{1e3 * statistics.median(seconds):.0f} ({1e3 * max(seconds):.0f}) |"
@@ -128,8 +131,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4])
     options = parser.parse_args()
-    print("| ranks | gate, µs a step | thread sleeps /s | of a core | step, ms |", end="")
-    print(" steps to applied, median (worst) | ms |")
+    print("| ranks | gate, µs a step: median (least) | thread sleeps /s | of a core ", end="")
+    print("| step, ms | steps to applied, median (worst) | ms |")
     print("|---|---|---|---|---|---|---|")
     for size in options.ranks:
         print(one(size), flush=True)
