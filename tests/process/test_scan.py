@@ -210,6 +210,17 @@ HOSTILE: dict[str, Any] = {
 }
 
 
+WHY = {
+    "bomb.pt": "would grow to",
+    "bounds.pt": "cannot be loaded",
+    "pointer.safetensors": "git lfs pull",
+    "out.safetensors.index.json": "outside of its folder",
+    "zero.pt": "no regular file",
+    "pipe.pt": "no regular file",
+    "absurd.safetensors": "claims a header",
+}
+
+
 @pytest.mark.usefixtures("shared")
 def test_whatever_it_is_ends_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -225,6 +236,7 @@ def test_whatever_it_is_ends_in_one_line(
         lines = err.splitlines()
         assert len(lines) == 1 and lines[0].startswith("tuimon: ") and len(err) < 500, (name, err)
         assert lines[0].isprintable() and "unexpected" not in err, name
+        assert WHY.get(name, "") in err, (name, err)
         assert out == ""
 
 

@@ -85,7 +85,9 @@ def compare(found: Measured, array: np.ndarray) -> None:
         return
     assert found.absmax == np.abs(finite).max()
     scale = found.absmax or 1.0
-    assert found.rms == pytest.approx(scale * np.sqrt(((finite / scale) ** 2).mean()), rel=1e-4)
+    assert found.rms == pytest.approx(
+        scale * np.sqrt(((finite / scale) ** 2).mean()), rel=1e-4, abs=0
+    )
     if found.absmax:
         assert found.headroom["float16"] == pytest.approx(65504 / found.absmax)
 
@@ -109,7 +111,7 @@ def test_rows_that_are_constant_are_counted_however_they_are_cut(
 @pytest.mark.parametrize("value", [1e-30, 1e-45, 1e25, 3e38])
 def test_squares_neither_vanish_nor_overflow(value: float) -> None:
     array = np.full(1000, value, np.float32)
-    assert measured(array, "float32").rms == pytest.approx(float(array[0]), rel=1e-4)
+    assert measured(array, "float32").rms == pytest.approx(float(array[0]), rel=1e-4, abs=0)
 
 
 def test_large_tensors_of_many_pieces() -> None:
@@ -134,3 +136,24 @@ def test_a_mask_is_meant_to_be_infinite() -> None:
     assert measured(mask, "float32").is_finite
     mask[0, 0] = 1.0
     assert not measured(mask, "float32").is_finite
+
+
+@pytest.mark.parametrize("name", LOOKED_UP)
+@pytest.mark.parametrize("count", [1, 7, 5000])
+def test_small_dtypes_are_measured_as_their_values_are(name: str, count: int) -> None:
+    dtype = DTYPES[name]
+    patterns = np.random.default_rng(count).integers(0, 1 << dtype.bits, count)
+    array = patterns.astype(f"u{dtype.bits // 8}")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(statistics, "PIECE_BYTES", 999)  # odd, so that bytes are left over
+        found = measured(array, name)
+    exact = values(dtype)[patterns]
+    assert (found.nan, found.posinf) == (np.isnan(exact).sum(), (exact == np.inf).sum())
+    assert found.neginf == (exact == -np.inf).sum()
+    assert found.zero_frac == pytest.approx((exact == 0).mean())
+    finite = exact[np.isfinite(exact)]
+    if finite.size:
+        scale = np.abs(finite).max() or 1.0
+        assert found.absmax == np.abs(finite).max()
+        rms = scale * np.sqrt(((finite / scale) ** 2).mean())
+        assert found.rms == pytest.approx(rms, rel=1e-4, abs=0)
