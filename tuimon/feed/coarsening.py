@@ -231,7 +231,7 @@ def _figure(name: str, step: Step, device: DeviceStats | None) -> float | None:
 
 
 def _worst_layer(steps: list[Step], late: list[DeviceStats | None]) -> int | None:
-    """The step at which one layer exceeds its own median of the bucket the most."""
+    """The step at which one layer exceeds its own mean of the bucket the most."""
     rows: list[np.ndarray[tuple[int], np.dtype[np.float32]]] = []
     places: list[int] = []
     for place, step in enumerate(steps):
@@ -249,7 +249,7 @@ def _worst_layer(steps: list[Step], late: list[DeviceStats | None]) -> int | Non
     if len(rows) < 3:
         return None
     norms = np.nan_to_num(np.stack(rows), nan=0.0, posinf=0.0, neginf=0.0)
-    usual = np.sort(norms, axis=0)[len(rows) // 2]
+    usual = norms.mean(axis=0, dtype=np.float64).astype(np.float32)
     with np.errstate(divide="ignore", over="ignore"):
         excess = np.where(usual > 0, norms / np.maximum(usual, np.float32(1e-38)), 0)
     return places[int(excess.max(axis=1).argmax())]

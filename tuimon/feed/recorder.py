@@ -35,7 +35,7 @@ KEEP_FREE_BYTES = 256 << 20  # the disk may be where the training saves its chec
 SEGMENTS = 16  # about so many fit a recording: what is seeked to is read from the last one before
 MIN_SEGMENT_BYTES = 64 << 10
 # A checkpoint is written after so many times its bytes, and none that takes more than a share.
-CHECKPOINT_EVERY, LARGEST_CHECKPOINT = 4, 1 / 32
+CHECKPOINT_EVERY, LARGEST_CHECKPOINT = 5, 1 / 16
 # Frames between two checkpoints, where they are small: a second of a viewer that seeks.
 SEGMENT_FRAMES = 16_384
 BUFFER_BYTES = 1 << 20

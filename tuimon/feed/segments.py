@@ -30,6 +30,7 @@ from tuimon.feed.registry import RunInfo
 SUFFIX = ".tuimon"
 RUN_FILE = "run.json"
 RECORDING_VERSION = 1
+COMPRESS_UP_TO = 1 << 20  # bytes of a checkpoint: beyond, norms make up most, and time counts
 
 
 class SegmentHead(msgspec.Struct, frozen=True, array_like=True):
@@ -70,7 +71,8 @@ def opening(head: SegmentHead, checkpoint: bytes) -> bytes:
         packed(Frame(0, 0, OWN, KIND_HEAD, _head_encoder.encode(head)), compress=True),
     ]
     if checkpoint:
-        parts.append(packed(Frame(0, 0, OWN, KIND_CHECKPOINT, checkpoint), compress=True))
+        frame = Frame(0, 0, OWN, KIND_CHECKPOINT, checkpoint)
+        parts.append(packed(frame, compress=len(checkpoint) <= COMPRESS_UP_TO))
     return b"".join(parts)
 
 

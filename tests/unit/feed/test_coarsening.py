@@ -200,6 +200,17 @@ def test_statistics_that_come_late_stay_with_their_steps() -> None:
     assert (min(losses), max(losses)) == (0.0, 49.0)
 
 
+def test_statistics_that_are_not_finite_stay_also_without_their_step() -> None:
+    records: list[AnyRecord] = []
+    for step in range(300):
+        records.append(Step(step, 0, late=True, step_s=float(step)))
+        value = math.nan if step == 70 else float(step)
+        records.append(DeviceStats(step, loss=float(step), grad_norm=value))
+    kept = [each for each in thinned(records, 1) if isinstance(each, DeviceStats)]
+    assert any(each.step == 70 for each in kept)
+    assert len(kept) < 40
+
+
 def test_a_thinning_that_was_interrupted_changes_nothing(tmp_path: Path) -> None:
     records = a_long_run(2_000)
     record_all(tmp_path / "run", records, 32 << 20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import resource
 import stat
 from pathlib import Path
 
@@ -219,6 +220,27 @@ def test_what_is_no_recording_is_said(tmp_path: Path) -> None:
         read_recording(tmp_path / "nothing")
     with pytest.raises(NoSuchRun):
         read_recording(tmp_path)
+
+
+def test_a_write_that_fits_in_part_is_taken_back(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path / "run", INFO, PID, keep_free_bytes=0)
+    records = some_records(100)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1500, hard))  # SIGXFSZ is ignored by Python
+    try:
+        for sequence, record in enumerate(records, 1):
+            recorder.append(encode(record), sequence)
+            if sequence % 7 == 0:
+                recorder.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "File too large" in recorder.problem
+    recorder.close()
+    found = read_recording(tmp_path / "run")
+    part = list(found.records())
+    assert repr(part) == repr(list(enumerate(records, 1))[: len(part)])
+    assert 0 < len(part) < len(records)
+    assert found.lost == {}
 
 
 def test_hostile_lengths_do_not_take_memory(tmp_path: Path) -> None:
