@@ -33,7 +33,8 @@ def zooms(draw: st.DrawFn) -> tuple[int, int, int, int]:
     length = draw(st.integers(10, 300_000))
     step = draw(st.integers(0, length - 1))
     span = draw(st.integers(8, 2 * length + 8))
-    start = draw(st.integers(max(0, step - span + 1), step))
+    earliest = max(0, step - span + 1)  # at which the step is the last one in sight
+    start = draw(st.integers(earliest, step) | st.sampled_from([earliest, step]))
     return length, step, start, start + span
 
 
