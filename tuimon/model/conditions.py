@@ -144,10 +144,13 @@ def _quoted(pattern: str) -> str:
 
 
 def _number(value: float) -> str:
-    """As short as it can be read back exactly: 1e3 stays 1000."""
+    """As short as it can be read back exactly: 1e3 is 1000, and 1e9 stays 1e9."""
+    found = [repr(value)]
     if math.isfinite(value) and value == int(value) and abs(value) < 1e15:
-        return str(int(value))
-    return repr(value)
+        found.append(str(int(value)))
+        short = f"{value:g}".replace("e+0", "e").replace("e+", "e")
+        found += [short] if float(short) == value and abs(value) >= 1e5 else []
+    return min(reversed(found), key=len)
 
 
 def covers(pattern: str, name: str) -> bool:

@@ -134,7 +134,6 @@ def _stop(scene: Scene) -> Intent:
         "stop the training",
         (
             ("run", f"{scene.frame.name}  pid {scene.frame.pid}"),
-            ("step", "-" if scene.frame.step is None else f"{scene.frame.step:,}"),
             ("how", "at the next boundary, as by ctrl+c: KeyboardInterrupt"),
             ("undo", "none"),
         ),
@@ -144,8 +143,9 @@ def _stop(scene: Scene) -> Intent:
 
 def _skip(scene: Scene) -> Intent:
     held = scene.frame.state == HELD
-    step = scene.frame.step
-    next_step = "the next update" if step is None else f"update {step + 1:,}"
+    # A training that goes on is further by the time of the answer.
+    step = scene.frame.step if scene.frame.state == PAUSED else None
+    next_step = "the update that comes next" if step is None else f"update {step + 1:,}"
     return Question(
         "skip an update",
         (

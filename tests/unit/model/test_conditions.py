@@ -58,6 +58,11 @@ def _more(parts: st.SearchStrategy[Condition]) -> st.SearchStrategy[Condition]:
 CONDITIONS = st.recursive(st.one_of(COMPARE, CONTAINS, LAYER), _more, max_leaves=5)
 
 
+@pytest.mark.parametrize("typed", ["1000", "1e9", "-2e6", "123456", "0.25", "1e-8"])
+def test_numbers_stay_as_short_as_they_are_typed(typed: str) -> None:
+    assert written(parse(f"grad_norm > {typed}")).endswith(typed.replace("1e-8", "1e-08"))
+
+
 @given(CONDITIONS)
 def test_what_is_written_is_read_back(condition: Condition) -> None:
     text = written(condition)

@@ -338,4 +338,7 @@ class CompactPanel:
             colour = "warn" if frame.amp.skipped else "text"
             row += [text(look, " skipped ", "dim"), text(look, count(frame.amp.skipped), colour)]
         row += [text(look, "  cost ", "dim"), text(look, percent(frame.timing.cost_frac))]
+        if (kept := frame.snapshots) is not None:
+            row += [text(look, "  snap ", "dim"), text(look, duration_s(kept.took_s))]
+            row.append(text(look, f"/{kept.every:,} {size_bytes(kept.held_bytes)}", "dim"))
         return row
