@@ -44,6 +44,9 @@ ON_BATCH = "batch"
 ON_OUTPUT = "output"
 ON_DEVICES = "devices"
 ON_RUNS = "runs"
+ON_ACCOUNT = "account"
+# What a footer shows first: there is seldom room for everything.
+FIRST_SHOWN = ("right", "open", "sort", "filter", "next_bad", "rank", "copy")
 # What j, k and the wheel move in.
 LISTS = (
     ON_LAYERS,
@@ -57,6 +60,7 @@ LISTS = (
     ON_OUTPUT,
     ON_DEVICES,
     ON_RUNS,
+    ON_ACCOUNT,
 )
 
 
@@ -316,7 +320,8 @@ def kind_of(panel: str) -> str:
 def hints(scene: Scene) -> tuple[tuple[str, str], ...]:
     """(key, word) pairs of the footer; help and quit come last and always stay."""
     kind = kind_of(scene.focus)
-    here, everywhere = [], []
+    found: list[tuple[int, tuple[str, str]]] = []
+    everywhere: list[tuple[str, str]] = []
     silent = scene.readonly or scene.frame.state in UNREACHABLE or scene.screen == RUNS
     for action in actions(readonly=silent, replays=scene.replays):
         if not action.word or action.id in ("help", "quit"):
@@ -337,12 +342,17 @@ def hints(scene: Scene) -> tuple[tuple[str, str], ...]:
         if action.id == "play_step" and replay is not None:
             everywhere.append(("<>", replay.speed_words))
         if kind in action.panels:
-            here.append(pair)
+            found.append((_shown_at(action.id), pair))
         elif not action.panels:
             everywhere.append(pair)
+    here = [pair for _, pair in sorted(found, key=lambda entry: entry[0])]
     if scene.screen == LAYER:
         here = [("j", "next layer"), ("esc", "back"), *here]
     return (*everywhere, ("1-9", "views"), *here, ("?", "help"), ("q", "quit"))
+
+
+def _shown_at(name: str) -> int:
+    return FIRST_SHOWN.index(name) if name in FIRST_SHOWN else len(FIRST_SHOWN)
 
 
 def keys_markdown() -> str:

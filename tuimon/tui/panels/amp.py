@@ -9,7 +9,7 @@ from tuimon.model.text import plain
 from tuimon.model.units import DASH, count, number, percent
 from tuimon.tui.lines import Line, Part, heading, pair, table
 from tuimon.tui.panels.incident import wrapped
-from tuimon.tui.rows import Row, centred, fit, framed, text
+from tuimon.tui.rows import Row, centred, fit, framed, text, thumb_of
 from tuimon.tui.scene import Scene
 from tuimon.tui.theme import Look
 from tuimon.view.frame import Amp
@@ -55,7 +55,7 @@ class AccountPanel:
         if amp is None:
             return scene.frame.step is None
         told = (amp.scale, amp.skipped, amp.verdict, amp.why, amp.gradient, amp.activation)
-        return (told, amp.calls, amp.attempted // 10)
+        return (told, amp.calls, amp.attempted // 10, scene.scroll(self.name).top)
 
     def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
         """The panel."""
@@ -66,26 +66,33 @@ class AccountPanel:
             words = _NONE if scene.frame.step is not None else "waiting for the first step"
             body = centred(look, words, inner, room)
             return framed(look, body, width, title=title, focused=focused)
-        rows = _columns(look, (_scale(amp), _facts(amp)), inner, room)
+        rows = _columns(look, (_scale(amp), _facts(amp)), inner)
+        place = scene.scroll(self.name)
+        place.is_at_end = False
+        top = place.settle(len(rows), room)
+        place.is_at_end = False
+        thumb = thumb_of(top, room, len(rows))
+        rows = rows[top : top + room]
+        rows += [fit(look, [], inner) for _ in range(room - len(rows))]
         reading = [[text(look, amp.verdict, _VERDICT_TONES.get(amp.verdict, "dim"), bold=True)]]
-        return framed(look, rows, width, title=title, reading=reading, focused=focused)
+        return framed(look, rows, width, title=title, reading=reading, focused=focused, thumb=thumb)
 
 
-def _columns(look: Look, parts: tuple[list[Line], list[Line]], width: int, room: int) -> list[Row]:
+def _columns(look: Look, parts: tuple[list[Line], list[Line]], width: int) -> list[Row]:
     """The two parts below each other, or beside each other where that is the better shape."""
     if width < TWO_COLUMNS:
         rows = [
             row for line in (*parts[0], Line(), *parts[1]) for row in wrapped(look, line, width)
         ]
-        rows = [fit(look, row, width) for row in rows[:room]]
+        rows = [fit(look, row, width) for row in rows]
     else:
         left = [fit(look, row, width // 2) for line in parts[0]
                 for row in wrapped(look, line, width // 2)]  # fmt: skip
         right = [row for line in parts[1] for row in wrapped(look, line, width - width // 2)]
         left += [fit(look, [], width // 2) for _ in range(len(right) - len(left))]
         right += [[] for _ in range(len(left) - len(right))]
-        rows = [fit(look, [*a, *b], width) for a, b in zip(left, right, strict=True)][:room]
-    return rows + [fit(look, [], width) for _ in range(room - len(rows))]
+        rows = [fit(look, [*a, *b], width) for a, b in zip(left, right, strict=True)]
+    return rows
 
 
 def _scale(amp: Amp) -> list[Line]:

@@ -20,6 +20,7 @@ _NONE = (
 )
 _FAR = "this run is on another host: the list of runs there is `tuimon ls` on that host"
 _CHART_ROWS = 2
+_GAP = 6  # columns of dots that a line may cross
 _TONES = {
     STATE_NAMES[RUNNING]: "ok",
     STATE_NAMES[PAUSED]: "warn",
@@ -153,7 +154,11 @@ def _chart(look: Look, loss: SeriesView, width: int) -> list[Row]:
     if finite.any():
         low, high = float(np.nanmin(lows)), float(np.nanpercentile(highs[finite], 98))
         span = (high - low) or 1.0
-        below, above = (np.clip((each - low) / span, 0.0, 1.0) for each in (lows, highs))
+        empty = envelope.flags == 0
+        below, above = (
+            braille.bridged(np.clip((each - low) / span, 0.0, 1.0), empty, _GAP)
+            for each in (lows, highs)
+        )
         drawn = braille.cells(braille.dots(below, above, _CHART_ROWS * down), look.glyphs.name)
         lines = [braille.line(row) for row in braille.points(drawn, look.glyphs.name)[:_CHART_ROWS]]
     else:
