@@ -157,9 +157,9 @@ class Job:
         request = Request(uuid.uuid4().hex, "tester@here", command, time.time())
         return channel.ask(self.runs[rank].control, request)
 
-    def report(self) -> dict[str, Any]:
-        """Of the scribe, once it has written it."""
-        folder = self.runs[0].path
+    def report(self, rank: int = 0) -> dict[str, Any]:
+        """Of the scribe of a rank's run, once it has written it."""
+        folder = self.runs[rank].path
         wait_for((folder / "report.done").exists)
         return dict(json.loads((folder / "report.json").read_text()))
 

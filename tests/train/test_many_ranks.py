@@ -214,10 +214,19 @@ _OF_THE_WHOLE = (
 
 
 @pytest.mark.hazard(13, 48)
-def test_sharded_until_rank_0_is_killed(tmp_path: Path) -> None:
-    """Parts of gradients make up the whole; what needs the whole is refused; a pause opens."""
-    with Job(tmp_path, kind="fsdp", scribe=True) as job:
+def test_sharded_over_two_hosts_until_rank_0_is_killed(tmp_path: Path) -> None:
+    """Parts of gradients make up the whole; what needs the whole is refused; a pause opens.
+
+    Each host has a run; commands to either are agreed upon by both.
+    """
+    hosts = [{"TEST_HOST": host} for host in ("here", "there")]
+    with Job(tmp_path, kind="fsdp", scribe=True, environs=hosts) as job:
         applied = asker(job)
+        assert [(run.host, run.world_size, len(run.ranks)) for run in job.runs] == [
+            ("here", 2, 1),
+            ("there", 2, 1),
+        ]
+        assert same(job.outcome(commands.SetMaxNorm(2.0), rank=1)).state == "applied"
         wait_for(lambda: min(map(job.step, HALVES)) > 8)
         for command in _OF_THE_WHOLE:
             answer = job.ask(command)
@@ -235,9 +244,9 @@ def test_sharded_until_rank_0_is_killed(tmp_path: Path) -> None:
         assert job.words(1, "pause-ended")[0].startswith("the job's store is gone")
         job.processes[1].wait(30)  # by its own next collective, which misses rank 0
         run = job.report()["run"]
-    assert [each["exit"]["kind"] for each in run["by_rank"]] == ["killed", "exception"]
-    assert run["exit"]["kind"] == "killed"
-    assert f"rank 0 (pid {job.ranks[0].pid})" in run["exit"]["detail"]
+        other = job.report(1)["run"]
+    assert (run["exit"]["kind"], other["exit"]["kind"]) == ("killed", "exception")
+    assert [each["rank"] for each in other["by_rank"]] == [1]
 
 
 def clips(job: Job, applied: Applied, folder: Path) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import tuimon
 from tuimon.errors import TuimonError
-from tuimon.feed import jobs, paths
+from tuimon.feed import jobs, paths, registry
 from tuimon.feed.channel import ControlServer
 from tuimon.feed.codec import encode
 from tuimon.feed.registry import RankInfo, RunInfo
@@ -172,7 +172,7 @@ class Session:
         """Open the control socket; without one the run can be watched, but not be changed."""
         if self.info is None or self._server is not None or not self.watched:
             return
-        if self.me is not None and not self.me.leads:
+        if self.me is not None and not self.me.leads and not self._stands_in():
             return  # one process answers for the run
         server = ControlServer(self.info.control, on_request, self.publish)
         try:
@@ -181,6 +181,18 @@ class Session:
             say(f"no control socket ({error.strerror}); the run can be watched, not changed")
             return
         self._server = server
+
+    def _stands_in(self) -> bool:
+        """Whether this process was the first here, and nobody has come who answers for the run.
+
+        On a host whose launcher says nothing, no rank knows that it is the one to answer. Whoever
+        does comes later and takes over.
+        """
+        if self.info is None or len(self.info.ranks) > 1:
+            return False
+        with contextlib.suppress(TuimonError):
+            return not any(each.leads for each in registry.load(self.info.path).ranks)
+        return False
 
     def before_finish(self, action: Callable[[], None]) -> None:
         """Register what must be published before the run ends."""

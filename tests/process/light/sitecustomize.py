@@ -3,11 +3,15 @@
 The first optimizer of a process imports `torch._dynamo`, which takes about as long as torch itself,
 only to be told that it does nothing while nothing is compiled. Here a module that says the same
 stands in its place; whoever asks it for more gets the real one.
+
+`TEST_HOST` is the name of the host that a process believes to run on.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
@@ -73,3 +77,5 @@ class Finder:
 
 
 sys.meta_path.insert(0, Finder)  # type: ignore[arg-type]
+if host := os.environ.get("TEST_HOST"):
+    socket.gethostname = lambda: host
