@@ -16,6 +16,7 @@ from tuimon.tui.screens import CHART_PREFIX, Box
 from tuimon.tui.scrolling import FAR
 from tuimon.view.frame import HAS_FINITE, SeriesView
 from tuimon.view.marks import COMMAND, EVENT, marks
+from tuimon.view.pyramid import BUCKETS_PER_COLUMN
 
 _SERIES = {"loss": "loss", "grad": "grad_norm"}
 _KEEPS = (0.0, 0.9, 0.99, 0.999)  # of the moving average, as the key goes through them
@@ -206,8 +207,15 @@ def spike_step(series: SeriesView, start: int, end: int) -> int | None:
     best = int(np.argmax(excess))
     if not excess[best] > 0:
         return None
+    return _highest(series, *_column(start, end, columns, best))
+
+
+def _column(start: int, end: int, columns: int, at: int) -> tuple[int, int]:
+    """The steps of a column, with what a reduced window may have moved into it."""
     span = end - start
-    return _highest(series, start + best * span // columns, start - (-(best + 1) * span // columns))
+    moved = -(-span // columns) // BUCKETS_PER_COLUMN + 1 if span > columns else 0
+    first, last = start + at * span // columns, start - (-(at + 1) * span // columns)
+    return max(start, first - moved), min(end, last + moved)
 
 
 def _highest(series: SeriesView, start: int, end: int) -> int:
@@ -216,8 +224,7 @@ def _highest(series: SeriesView, start: int, end: int) -> int:
         columns = min(_SCANNED, end - start)
         high = series.envelope(start, end, columns).high
         best = int(np.argmax(np.where(np.isnan(high), -np.inf, high)))
-        span = end - start
-        start, end = start + best * span // columns, start - (-(best + 1) * span // columns)
+        start, end = _column(start, end, columns, best)
     return start
 
 

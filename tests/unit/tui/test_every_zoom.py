@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tuimon.tui import braille
@@ -19,6 +19,8 @@ from tuimon.view.series import Series
 WIDTH, HEIGHT = 60, 14
 COLUMNS = WIDTH - 2 - LABEL_WIDTH - 1
 BITS = {np.nan: HAS_NAN, np.inf: HAS_POS_INF, -np.inf: HAS_NEG_INF}
+# In a bucket that reaches beyond the window.
+LAST_IN_SIGHT = (300_000, 299_990, 100_001, 299_991)
 LETTERS = {HAS_NAN: "N", HAS_POS_INF: "I", HAS_NEG_INF: "J"}
 
 
@@ -39,6 +41,7 @@ def zooms(draw: st.DrawFn) -> tuple[int, int, int, int]:
 
 
 @settings(deadline=None, max_examples=40)
+@example(LAST_IN_SIGHT, np.nan)
 @given(zooms(), st.sampled_from(list(BITS)))
 def test_what_is_not_finite_lies_in_its_column_or_the_next(
     zoom: tuple[int, int, int, int], value: float
@@ -57,6 +60,7 @@ def test_what_is_not_finite_lies_in_its_column_or_the_next(
 
 
 @settings(deadline=None, max_examples=40)
+@example(LAST_IN_SIGHT, BRAILLE, False, True)
 @given(zooms(), st.sampled_from([BRAILLE, ASCII]), st.booleans(), st.booleans())
 def test_a_spike_of_one_step_is_seen_in_every_window(
     zoom: tuple[int, int, int, int], glyphs: GlyphSet, is_log: bool, cap: bool
