@@ -1,14 +1,15 @@
-"""How long from a key to "applied", for steps of several lengths, on a real run and a real viewer.
+"""How long from a key to "applied", on a terminal, with a real training and the real viewer.
 
-    python tests/bench/bench_reach.py
+    python -m tests.bench.bench_reach [--presses 12]
 
-The viewer draws 10 pictures a second. "told" is until its footer says so; "steps" is how many
-updates were made between the key and the one that the command took effect at, that one included.
+Each row is a training of steps of another length. "applied" is until the training has published
+that the command took effect, "told" until the footer on the screen says so; "steps" is how many
+updates had been made since the key when it took effect. Medians, then the smallest and the largest.
 """
 
 from __future__ import annotations
 
-import asyncio
+import argparse
 import os
 import statistics
 import subprocess
@@ -17,14 +18,14 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.pty.terminal import Terminal
 from tuimon.feed import registry
-from tuimon.tui.app import TuimonApp
-from tuimon.tui.theme import Look
-from tuimon.view.frame import LATE, LIVE
-from tuimon.view.session import watch_run
+from tuimon.feed.codec import decode
+from tuimon.feed.registry import RunInfo
+from tuimon.feed.ring import RingReader
+from tuimon.model.records import CommandState
 
-STEP_S = (0.0, 0.01, 0.1)
-PRESSES = 8
+STEP_S = (0.0, 0.01, 0.1, 1.0)
 PATIENCE_S = 60.0
 SCRIPT = """
 import sys, time, torch
@@ -39,58 +40,82 @@ while True:
 """
 
 
-async def measured(token: str) -> list[tuple[float, float, int]]:
-    """(seconds until applied, until the footer tells, steps) of each press."""
-    found = []
-    app = TuimonApp(watch_run(token, by="bench"), Look(), clock=time.monotonic)
-    async with app.run_test(size=(120, 40)) as pilot:
-        while app.bridge.frame.step is None or app.bridge.frame.state not in (LIVE, LATE):
-            await pilot.pause(0.05)
-        for press in range(PRESSES):
-            before = len(app.bridge.frame.commands)
-            step = app.bridge.frame.step
-            began_s = time.time()
-            app.action_do("lr_halve" if press % 2 else "lr_double")
-            while "applied" not in app.bridge.notice[0] or len(app.scene.frame.commands) == before:
-                await asyncio.sleep(0.001)
-            told_s = time.time() - began_s
-            state = app.bridge.frame.commands[-1]
-            assert state.step is not None
-            event = next(e for e in reversed(app.bridge.frame.events) if e.kind == "lr")
-            found.append((event.time_s - began_s, told_s, state.step - (step or 0)))
-            app.bridge.say("")
-            await asyncio.sleep(0.05)
-    return found
+def press(terminal: Terminal, ring: RingReader, key: bytes) -> tuple[float, float, int]:
+    """(seconds until applied, until the footer tells, updates in between) of one key."""
+    while ring.read(10_000, 1.0):
+        pass
+    words = "learning rate × 2 applied" if key == b">" else "learning rate × 0.5 applied"
+    before = ring.status().step or 0
+    applied: CommandState | None = None
+    applied_s = 0.0
+    began_s = time.perf_counter()
+    terminal.send(key)
+    while applied is None or words not in terminal.text:
+        terminal.pump(0.001)
+        for payload in ring.read(10_000, 0.1) if applied is None else ():
+            record = decode(payload)
+            if isinstance(record, CommandState) and record.state == "applied":
+                applied, applied_s = record, time.perf_counter() - began_s
+        assert time.perf_counter() - began_s < PATIENCE_S, terminal.text
+    assert applied.step is not None
+    return applied_s, time.perf_counter() - began_s, applied.step - before
 
 
-def main() -> None:
-    """Print a row for each length of a step."""
-    print(f"{'step':>8}  {'applied ms':>18}  {'told ms':>18}  {'steps':>12}")
-    with tempfile.TemporaryDirectory() as home:
-        os.environ["TUIMON_DIR"] = os.environ["XDG_STATE_HOME"] = home
-        script = Path(home) / "train.py"
-        script.write_text(SCRIPT)
-        for seconds in STEP_S:
-            words = [sys.executable, "-m", "tuimon", "run", str(script), str(seconds)]
-            with subprocess.Popen(words, stderr=subprocess.DEVNULL) as training:
-                try:
-                    until_s = time.monotonic() + PATIENCE_S
-                    while not any(run.main_pid == training.pid for run in registry.list_runs()):
-                        assert time.monotonic() < until_s, "no run appeared"
-                        time.sleep(0.1)
-                    rows = asyncio.run(measured(str(training.pid)))
-                finally:
-                    training.kill()
-            applied, told, steps = zip(*rows, strict=True)
-            print(
-                f"{seconds * 1e3:>5.0f} ms  {_range(applied)}  {_range(told)}"
-                f"  {statistics.median(steps):>4.0f} {min(steps)}…{max(steps)}"
-            )
+def started(training: subprocess.Popen[bytes]) -> RunInfo:
+    """The run of a training, once it has made updates."""
+    until_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until_s:
+        for run in registry.list_runs():
+            if run.main_pid == training.pid and run.ring().exists():
+                reader = RingReader(run.ring())
+                if (reader.status().step or 0) > 1:
+                    return run
+        time.sleep(0.1)
+    raise AssertionError("no run appeared")
+
+
+def row(step_s: float, presses: int, script: Path) -> str:
+    """One training, and what its keys took."""
+    words = [sys.executable, "-m", "tuimon", "run", str(script), str(step_s)]
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as training:
+        try:
+            run = started(training)
+            terminal = Terminal("-m", "tuimon", "attach", run.id)
+            ring = RingReader(run.ring(), at_end=True)
+            try:
+                terminal.until("LIVE")
+                keys = (b">" if number % 2 else b"<" for number in range(presses))
+                rows = [press(terminal, ring, key) for key in keys]
+            finally:
+                terminal.close()
+                ring.close()
+        finally:
+            training.kill()
+    applied, told, steps = zip(*rows, strict=True)
+    return (
+        f"{step_s * 1e3:>6.0f} ms  {_range(applied)}  {_range(told)}"
+        f"  {statistics.median(steps):>4.0f} {min(steps)}…{max(steps)}"
+    )
 
 
 def _range(seconds: tuple[float, ...]) -> str:
     ms = [each * 1e3 for each in seconds]
     return f"{statistics.median(ms):>7.1f} ({min(ms):.1f}…{max(ms):.1f})"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--presses", type=int, default=12)
+    options = parser.parse_args()
+    print("   sleep  applied, ms            told, ms               steps")
+    with tempfile.TemporaryDirectory() as home:
+        os.environ |= {"TUIMON_DIR": f"{home}/runs", "XDG_STATE_HOME": f"{home}/state"}
+        os.environ["OMP_NUM_THREADS"] = "1"
+        script = Path(home) / "endless.py"
+        script.write_text(SCRIPT)
+        for step_s in STEP_S:
+            print(row(step_s, options.presses, script), flush=True)
 
 
 if __name__ == "__main__":
