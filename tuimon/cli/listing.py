@@ -117,6 +117,12 @@ def _goodbye(info: RunInfo, process: RankInfo) -> Goodbye | None:
     return found
 
 
+def _ranks(row: dict[str, Any]) -> str:
+    """How many there are; those of other hosts are in runs of their own there."""
+    here, everywhere = row["ranks_here"], row["ranks"]
+    return str(everywhere) if here >= everywhere else f"{here} of {everywhere}"
+
+
 def table(rows: list[dict[str, Any]], now_s: float) -> str:
     """The runs as aligned text."""
     head = ("ID", "NAME", "STATE", "STEP", "PID", "RANKS", "AGE", "END")
