@@ -104,6 +104,7 @@ def test_the_command_line_knows_click_and_errors_only() -> None:
         "tuimon.cli",
         "tuimon.cli.grammar",
         "tuimon.cli.reaching",
+        "tuimon.cli.replaying",
         "tuimon.errors",
     }
 
