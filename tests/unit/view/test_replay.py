@@ -363,3 +363,22 @@ def test_what_is_damaged_is_counted_where_it_is_shown(folder: Path, tmp_path: Pa
         assert 3 <= lost["damaged"] <= 12
         replay.go_to(450)
         settled(replay)
+
+
+def test_another_rank_is_shown_at_the_same_step(tmp_path: Path) -> None:
+    ranks = [RankInfo(0, PID, 5, "77.ring"), RankInfo(1, 78, 5, "78.ring")]
+    both = RunInfo("abcd1234", "night", "here", 0, "/x", ranks=ranks, world_size=2)
+    write_recording(tmp_path / "run", RECORDS[:300], both)
+    second = Recorder(tmp_path / "run", both, 78, keep_free_bytes=0)
+    for step in range(200):
+        second.append(encode(Step(step, 10**18 + step, loss=5.0)), step + 1)
+    second.close()
+    replay = session(tmp_path / "run", playing=False)
+    replay.go_to(120)
+    assert settled(replay).rank == 0
+    replay.look_at(1)
+    frame = settled(replay)
+    assert (frame.rank, frame.step, frame.world_size) == (1, 120, 2)
+    assert frame.series["loss"].last == 5.0
+    with pytest.raises(NoSuchRun):
+        replay.look_at(2)
