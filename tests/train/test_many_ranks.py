@@ -16,6 +16,7 @@ from torch import nn
 
 from tests.process import replicas
 from tests.process.job import Job, same, wait_for
+from tuimon.cli.listing import describe, table
 from tuimon.feed import registry
 from tuimon.feed.history import read_history
 from tuimon.feed.registry import RunInfo
@@ -226,6 +227,7 @@ def test_sharded_over_two_hosts_until_rank_0_is_killed(tmp_path: Path) -> None:
             ("here", 2, 1),
             ("there", 2, 1),
         ]
+        assert "1 of 2" in table([describe(job.runs[1], time.time())], time.time())
         assert same(job.outcome(commands.SetMaxNorm(2.0), rank=1)).state == "applied"
         wait_for(lambda: min(map(job.step, HALVES)) > 8)
         for command in _OF_THE_WHOLE:
