@@ -31,6 +31,7 @@ FEW, MANY = 300, 10_000
 ROUNDS = 41
 MEMORY_STEPS, MEMORY_LAYERS = 10**6, 300
 SIZE = (120, 40)
+READ_S = 0.5  # what rests longer is no part of every frame
 
 
 class Watched:
@@ -71,7 +72,7 @@ class Watched:
         return self.state.frame(Standing(LIVE))
 
     def draw(self, screen: str, *, keep: float = 0.0, cross: bool = False) -> None:
-        """One new step, then all panels of a screen."""
+        """One new step, then all panels of a screen but those that are drawn once a second."""
         self.train()
         scene = self.scenes[screen]
         scene.frame = self.frame()
@@ -81,7 +82,8 @@ class Watched:
             panel = self.panels.get(box.panel)
             if panel is None:
                 panel = self.panels[box.panel] = make_panel(box.panel)
-            panel.draw(scene, box.width, box.height, False)  # type: ignore[attr-defined]
+            if panel.rest_s < READ_S:  # type: ignore[attr-defined]
+                panel.draw(scene, box.width, box.height, False)  # type: ignore[attr-defined]
 
 
 def seconds(work: Callable[[], object]) -> float:
