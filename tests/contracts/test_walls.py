@@ -24,6 +24,7 @@ NEVER = {
     "scribe": {"torch", *SCREEN, *COMMAND_LINE},
     "view": {"torch", *SCREEN, *COMMAND_LINE},
     "inspect": {"torch", "psutil", "pynvml", *SCREEN, *COMMAND_LINE},
+    "export": {"torch", "pyarrow", "tensorboard", *SCREEN, *COMMAND_LINE},
     "tui": {"torch"},
     "cli": {"torch"},
 }
@@ -35,6 +36,7 @@ ALLOWED = {
     "feed": {"model", "errors"},
     "hw": {"model", "errors"},
     "inspect": {"feed", "model", "errors"},
+    "export": {"config", "diagnose", "feed", "hw", "model", "view", "errors"},
     "diagnose": {"model", "errors"},
     "train": {"config", "feed", "model", "diagnose", "errors"},
     "scribe": {"config", "feed", "hw", "model", "diagnose", "errors"},
@@ -44,6 +46,7 @@ ALLOWED = {
         "config",
         "diagnose",
         "errors",
+        "export",
         "feed",
         "hw",
         "inspect",
