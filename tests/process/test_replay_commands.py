@@ -30,6 +30,11 @@ def test_one_frame_of_its_end_or_of_a_step(
     shown = capsys.readouterr().out
     assert "step 123" in shown and "REPLAY" in shown
     assert shown.isascii()
+    picture = folder.parent / "a.svg"
+    assert status_of(["replay", INFO.id, "--once", "--svg", str(picture)]) == EXIT_OK
+    assert picture.read_text().startswith("<svg")
+    assert status_of(["replay", INFO.id, "--svg", str(picture)]) == EXIT_USAGE
+    capsys.readouterr()
     file = sorted(folder.glob("*.tuimon"))[-1]
     moved = file.rename(folder.parent / "sent.tuimon")
     assert status_of(["replay", str(moved), "--once", "--with", str(moved)]) == EXIT_OK

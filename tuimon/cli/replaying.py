@@ -16,6 +16,7 @@ from tuimon.errors import EXIT_OK
 @click.option("--at", metavar="STEP", help="Begin at this step; end is the last one.")
 @click.option("--with", "other", metavar="RUN|FILE", help="Lay another recording over the charts.")
 @click.option("--once", is_flag=True, help="Print one frame as text and leave: the last, or --at.")
+@click.option("--svg", metavar="F.svg", help="With --once: write the frame as a picture instead.")
 @picture_options
 def replay(
     *,
@@ -24,6 +25,7 @@ def replay(
     at: str | None,
     other: str | None,
     once: bool,
+    svg: str | None,
     hz: float,
     glyphs: str,
     theme: str | None,
@@ -40,11 +42,22 @@ def replay(
     from tuimon.cli import viewing
     from tuimon.tui import start
 
+    if svg is not None:
+        viewing.need_once(once=once)
     if once:
         width, height = viewing.size_of_once()
         picture = start.replay_once(
-            recording, at=step, other=other, width=width, height=height, glyphs=glyphs
+            recording,
+            at=step,
+            other=other,
+            width=width,
+            height=height,
+            glyphs=glyphs,
+            theme=theme,
+            svg=svg is not None,
         )
+        if svg is not None:
+            return viewing.write_picture(svg, picture)
         click.echo(picture)
         return EXIT_OK
     viewing.need_terminal("tuimon replay --once", "prints one frame as text")

@@ -128,13 +128,23 @@ def write_once(
         UsageError: the file cannot be written, or a live view was asked for.
         NoSuchRun, Refused, IncompatibleVersion: the run cannot be watched.
     """
-    if not once:
-        raise UsageError("--svg goes with --once; in the live view P writes a picture")
+    need_once(once=once)
     from tuimon.tui import start
 
-    run = token if via is not None else registry.find_run(token)
+    run = token if via is not None else recordings.find_run_or_say(token)
     width, height = size_of_once()
     picture = start.picture(run, via=via, width=width, height=height, glyphs=glyphs, theme=theme)
+    return write_picture(place, picture)
+
+
+def need_once(*, once: bool) -> None:
+    """Raise UsageError where a picture is asked for and not one frame."""
+    if not once:
+        raise UsageError("--svg goes with --once; in the live view P writes a picture")
+
+
+def write_picture(place: str, picture: str) -> int:
+    """Write an SVG where a person wants it; the exit status."""
     try:
         Path(place).write_text(picture, encoding="utf-8")
     except OSError as error:

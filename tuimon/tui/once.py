@@ -53,10 +53,13 @@ def svg_once(
     *,
     glyphs: GlyphSet = BRAILLE,
     theme: str = ORDER[0],
+    other: Frame | None = None,
 ) -> str:
     """The overview of a frame as a picture in the colours of a theme."""
     look = Look(theme=theme, glyphs=glyphs)
-    rows = paint(Scene(frame=frame, look=look, focus=""), width, height)
+    scene = Scene(frame=frame, look=look, focus="", other=other)
+    scene.other_name = other.name if other is not None else ""
+    rows = paint(scene, width, height)
     return from_rows(rows, look.colour("bg") or BACKGROUND)
 
 

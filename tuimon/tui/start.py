@@ -141,11 +141,21 @@ def picture(
     theme: str | None = None,
 ) -> str:
     """One frame of a run as an SVG; needs no terminal."""
+    return _drawn(_first_of(via, run), width, height, glyphs=glyphs, theme=theme)
+
+
+def _drawn(
+    frame: Frame,
+    width: int,
+    height: int,
+    *,
+    glyphs: str | None,
+    theme: str | None,
+    other: Frame | None = None,
+) -> str:
     alphabet = SETS[BRAILLE.name if glyphs in (None, AUTO) else glyphs]
-    frame = _first_of(via, run)
-    return svg_once(
-        frame, width, height, glyphs=alphabet, theme=theme or chosen_theme() or ORDER[0]
-    )
+    theme = theme or chosen_theme() or ORDER[0]
+    return svg_once(frame, width, height, glyphs=alphabet, theme=theme, other=other)
 
 
 def replay(
@@ -194,10 +204,14 @@ def replay_once(
     width: int = 120,
     height: int = 40,
     glyphs: str | None = AUTO,
+    theme: str | None = None,
+    svg: bool = False,
 ) -> str:
-    """One frame of a recording as plain text: of a step, or of its end. Needs no terminal."""
+    """One frame of a recording as text or SVG: of a step, or of its end. Needs no terminal."""
     frame = _arrived(replay_run(run, at=END if at is None else at, playing=False))
     beside = None if other is None else _arrived(replay_run(other, at=END, playing=False))
+    if svg:
+        return _drawn(frame, width, height, glyphs=glyphs, theme=theme, other=beside)
     alphabet = _look(os.environ, glyphs).glyphs
     picture = render_once(frame, width, height, glyphs=alphabet, other=beside)
     return "\n".join((picture, *verdict_of(frame, alphabet)))
