@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.tui.driving import driven
 from tests.tui.fake import FakeSession
-from tests.tui.full import full_frame
+from tests.tui.full import batch, full_frame
 from tuimon.feed.registry import RankInfo, RunInfo
 from tuimon.tui.picking import Choices
 from tuimon.tui.scene import LAYER, LAYERS, OVERVIEW
@@ -37,6 +37,7 @@ async def test_a_layer_is_opened_walked_and_left() -> None:
         assert "step 320" in text and "finite, shapes and dtypes as before" in text
         newer = full_frame()
         assert newer.past is not None
+        newer.past.see(batch(395, bad=False))
         text = await viewer.show(newer)
         assert "step 320" in text, "the selection does not stay on its batch"
 
@@ -88,7 +89,8 @@ async def test_a_run_is_picked_among_those_of_the_host() -> None:
         text = await viewer.press("W")
         assert "2 live, 2 ended" in text and "loss 2.5" in text and "ok 0" in text
         assert "is the one that is shown" in await viewer.press("enter")
-        await viewer.press("j")
+        assert "enter shows a run first" in await viewer.press("j", "space")
+        assert not viewer.session.sent
         text = await viewer.press("enter")
         assert opened == ["r1"] and viewer.app.scene.frame.name == "run-1" and "grad norm" in text
         assert viewer.app.scene.screen == OVERVIEW

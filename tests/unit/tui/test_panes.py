@@ -62,5 +62,10 @@ def test_the_column_between_moves_for_all_panels_beside_it() -> None:
     for panel in ("memory", "events"):
         assert after[panel].width == before[panel].width + 4
     assert after["loss"].width == after["layers"].width == before["loss"].width - 4
+    scene.focus = "layers"  # the lowest: it grows upwards
+    CHOICES["taller"](scene, list(after.values()))
+    taller = {box.panel: box for box in arrange(scene, 120, 40)}
+    assert taller["layers"].height == before["layers"].height + 1
+    assert taller["grad"].height == before["grad"].height - 1
     CHOICES["as_laid_out"](scene, [])
     assert arrange(scene, 120, 40) == list(before.values())
