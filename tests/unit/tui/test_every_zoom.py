@@ -32,7 +32,7 @@ def series_of(length: int, first: int = 0) -> tuple[Series, np.ndarray]:
 @st.composite
 def zooms(draw: st.DrawFn) -> tuple[int, int, int, int]:
     """(length of the history, a step of it, window start, window end) with the step inside."""
-    length = draw(st.integers(10, 300_000))
+    length = draw(st.integers(10, 100_000))
     step = draw(st.integers(0, length - 1))
     span = draw(st.integers(8, 2 * length + 8))
     earliest = max(0, step - span + 1)  # at which the step is the last one in sight
@@ -40,7 +40,7 @@ def zooms(draw: st.DrawFn) -> tuple[int, int, int, int]:
     return length, step, start, start + span
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @example(LAST_IN_SIGHT, np.nan)
 @given(zooms(), st.sampled_from(list(BITS)))
 def test_what_is_not_finite_lies_in_its_column_or_the_next(
@@ -59,7 +59,7 @@ def test_what_is_not_finite_lies_in_its_column_or_the_next(
     assert series.maximum is not None and series.maximum < 1.2
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @example(LAST_IN_SIGHT, BRAILLE, False, True)
 @given(zooms(), st.sampled_from([BRAILLE, ASCII]), st.booleans(), st.booleans())
 def test_a_spike_of_one_step_is_seen_in_every_window(
@@ -83,7 +83,7 @@ def test_a_spike_of_one_step_is_seen_in_every_window(
     assert upper.strip(), "\n".join(plot)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(zooms(), st.sampled_from([BRAILLE, ASCII]), st.sampled_from(list(BITS)))
 def test_a_letter_is_drawn_where_it_happened(
     zoom: tuple[int, int, int, int], glyphs: GlyphSet, value: float
@@ -111,8 +111,8 @@ def test_nan_and_minus_inf_of_one_column_both_show() -> None:
     assert lines[-2].count("N") == lines[-3].count("J") >= COLUMNS - 1
 
 
-@settings(deadline=None, max_examples=40)
-@given(st.integers(2_000, 200_000), st.data())
+@settings(deadline=None, max_examples=25)
+@given(st.integers(2_000, 100_000), st.data())
 def test_the_sharpest_spike_is_found_to_the_step(length: int, data: st.DataObject) -> None:
     step = data.draw(st.integers(length // 20, length - 1))
     steps = np.arange(length)
@@ -130,7 +130,7 @@ def test_a_calm_series_has_no_spike_to_go_to() -> None:
     assert spike_step(Series("loss"), 0, 10) is None
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(500, 50_000), st.integers(3, 60), st.sampled_from([0.9, 0.99]))
 def test_the_moving_average_tells_the_same_at_every_zoom(
     length: int, share: int, keep: float

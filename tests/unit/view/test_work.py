@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -51,6 +53,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
     return found
 
 
+@functools.cache  # a long one takes a second to make
 def of_length(length: int) -> Series:
     series = Series("loss")
     values = np.random.default_rng(0).normal(size=length).astype(np.float32)
