@@ -129,47 +129,59 @@ def events(run: RunInfo) -> dict[str, str]:
     return {each.kind: each.text for each in told}
 
 
+def lose_the_viewer(run: RunInfo, shows: str) -> None:
+    """A viewer is killed while it draws."""
+    viewer = Terminal("-m", "tuimon", "attach", run.id)
+    try:
+        viewer.until(shows)
+        os.kill(viewer.pid, signal.SIGKILL)
+    finally:
+        viewer.close()
+
+
+def lose_all_room(run: RunInfo, watched: Training, folders: list[Path]) -> None:
+    """Both disks are full from one update to the next; what needs room is refused in words."""
+    own = ledger.places(run)[0]
+    wait_for(lambda: own.exists() and b"applied" in own.read_bytes(), 20.0)
+    for folder in folders:
+        fill(folder)
+    for _ in range(20):  # more than the page holds that the ledger has begun
+        assert ask(run, commands.SetClip("user")).state == "accepted"
+    dump = ask(run, commands.Dump(["0"], str(folders[1] / "dumps")))
+    kept = ask(run, commands.SaveCheckpoint(str(folders[1] / "kept")))
+    watched.train(29)
+    fates = {each.id: each for each in records(run.ring()) if isinstance(each, CommandState)}
+    for asked in (dump, kept):
+        fate = fates[asked.id]
+        assert fate.state == "refused" and " 0 B are free" in fate.reason, fate.reason
+    wait_for(lambda: {"ledger", "history"} <= events(run).keys(), 30.0)
+    assert all("No space left" in events(run)[kind] for kind in ("ledger", "history"))
+
+
 def test_the_numbers_stay_whatever_is_lost(tmp_path: Path, small_disks: list[Path]) -> None:
     script = tmp_path / "trains.py"
     script.write_text(TRAINS)
     bare = Training(script)
     watched = Training(script, "-m", "tuimon", "run", "--snapshot-every", "5")
-    viewers: list[Terminal] = []
+    viewer: Terminal | None = None
     try:
         watched.train(30)
         (run,) = registry.list_runs()
         scribe = int((run.path / "scribe.pid").read_text())
 
-        viewers.append(Terminal("-m", "tuimon", "attach", run.id))
-        viewers[0].until("step 29")
-        os.kill(viewers[0].pid, signal.SIGKILL)
+        lose_the_viewer(run, "step 29")
         watched.train(30)
-
         assert ask(run, commands.SetClip("user")).state == "accepted"
         watched.train(1)
-        own = ledger.places(run)[0]
-        wait_for(lambda: own.exists() and b"applied" in own.read_bytes(), 20.0)
-        for folder in small_disks:
-            fill(folder)
-        for _ in range(20):  # more than the page holds that the ledger has begun
-            assert ask(run, commands.SetClip("user")).state == "accepted"
-        dump = ask(run, commands.Dump(["0"], str(small_disks[1] / "dumps")))
-        kept = ask(run, commands.SaveCheckpoint(str(small_disks[1] / "kept")))
-        watched.train(29)
-        fates = {each.id: each for each in records(run.ring()) if isinstance(each, CommandState)}
-        for asked in (dump, kept):
-            fate = fates[asked.id]
-            assert fate.state == "refused" and " 0 B are free" in fate.reason, fate.reason
-        wait_for(lambda: {"ledger", "history"} <= events(run).keys(), 30.0)
-        assert all("No space left" in events(run)[kind] for kind in ("ledger", "history"))
+        lose_all_room(run, watched, small_disks)
 
         os.kill(scribe, signal.SIGKILL)
         wait_for(lambda: start_ticks(scribe) is None, 20.0)
         watched.train(30)
-        viewers.append(Terminal("-m", "tuimon", "attach", run.id))
-        viewers[1].until("step 119")
-        viewers[1].until("the scribe has ended: no readings")
-        assert "the ledger cannot be written" in viewers[1].text
+        viewer = Terminal("-m", "tuimon", "attach", run.id)
+        viewer.until("step 119")
+        viewer.until("the scribe has ended: no readings")
+        assert "the ledger cannot be written" in viewer.text
         for number in (10, 20):
             watched.train(number)
         for number in (30, 30, 1, 29, 30, 10, 20):
@@ -177,8 +189,8 @@ def test_the_numbers_stay_whatever_is_lost(tmp_path: Path, small_disks: list[Pat
         assert ask(run, commands.Pause()).state == "accepted"
         (out, said), (expected, errors) = watched.end(), bare.end()
     finally:
-        for each in viewers:
-            each.close()
+        if viewer is not None:
+            viewer.close()
         watched.close()
         bare.close()
     assert out == expected

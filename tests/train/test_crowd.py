@@ -14,8 +14,8 @@ from tests.train.conftest import Feed
 from tuimon.feed import channel
 from tuimon.model import commands
 from tuimon.model.records import CommandState
-from tuimon.train import gate
 from tuimon.train import monitor as monitors
+from tuimon.train import waiting
 
 ASKED = 150
 
@@ -64,7 +64,7 @@ def test_a_flood_is_refused_beyond_a_bound_and_the_training_goes_on(feed: Feed) 
         watched.update()
     answers = flood(feed, "eager", ASKED)  # the training makes no update meanwhile
     accepted = [each.id for each in answers if each.state == "accepted"]
-    assert accepted == [f"eager-{number}" for number in range(gate.MAX_OF_ONE)]
+    assert accepted == [f"eager-{number}" for number in range(waiting.MAX_OF_ONE)]
     reasons = {each.reason for each in answers if each.state == "refused"}
     assert all("64 commands of yours wait for the next update" in reason for reason in reasons)
     # Not every refusal goes into the ring, where the records of steps have their place.
@@ -74,16 +74,16 @@ def test_a_flood_is_refused_beyond_a_bound_and_the_training_goes_on(feed: Feed) 
     other = feed.ask(commands.Pause())
     assert other.state == "accepted" and feed.ask(commands.Resume()).state == "accepted"
     for name in ("b", "c", "d"):
-        flood(feed, name, gate.MAX_OF_ONE)
+        flood(feed, name, waiting.MAX_OF_ONE)
     observer = monitors._wiring.observer
-    assert len(observer.gate._queue) == gate.MAX_WAITING
+    assert len(observer.gate.queue) == waiting.MAX_WAITING
     assert feed.ask(commands.Pause()).reason == "256 commands wait for the next update already"
 
     for _ in range(3):
         watched.update()
     applied = {each.id for each in feed.of(CommandState) if each.state == "applied"}
-    assert len(applied) == gate.MAX_WAITING and applied.issuperset([*accepted, other.id])
-    assert not observer.gate._queue and flood(feed, "eager-again", 1)[0].state == "accepted"
+    assert len(applied) == waiting.MAX_WAITING and applied.issuperset([*accepted, other.id])
+    assert not observer.gate.queue and flood(feed, "eager-again", 1)[0].state == "accepted"
     for _ in range(6):
         bare.update()
     pairs = zip(bare.model.parameters(), watched.model.parameters(), strict=True)

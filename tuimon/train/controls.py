@@ -46,14 +46,14 @@ class Controls:
             self._observer.gate.hold.renew(request.command.lease_s)
             self._observer.gate.together.renew(request.command.lease_s)
             return CommandState(request.id, request.command.title, "accepted", by=request.by)
-        if crowd := self._observer.gate.crowd(request.by):
+        gate = self._observer.gate
+        if crowd := gate.queue.crowd(request.by, gate.together.waiting):
             return self._turn_away(request, crowd)
         with self._lock:
             reason = self._problem(request.command)
             if not reason:
                 self._project(request.command)
         state = self._tell(request, "refused" if reason else "accepted", reason)
-        gate = self._observer.gate
         if not reason and not gate.together.takes(request):
             gate.submit(request)
         return state

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from tuimon.train.boundary import Stop
 from tuimon.train.changes import Changes
 from tuimon.train.hold import Hold
 from tuimon.train.taking import Takings
+from tuimon.train.waiting import Waiting
 
 if TYPE_CHECKING:
     from tuimon.train.breaks import Breaks
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 WAIT_SLICE_S = 0.2
 # Updates of other optimizers after which a pause no longer waits for the primary one.
 PATIENCE = 64
-# Commands that may wait for a gate, in all and of one asker. A person sends a few, a script dozens;
-# 256 are some 100 KiB, and are carried out in less than a tenth of a second.
-MAX_WAITING, MAX_OF_ONE = 256, 64
 _CLIPS = commands.SetClip | commands.SetMaxNorm
 
 
@@ -46,20 +43,19 @@ class Gate(Answers):
         busy: there is something to do at the next gate; the only thing looked at per step.
         hold: what becomes of updates whose gradients are not finite.
         together: the other ranks.
+        queue: commands that wait.
         promises: places that this rank has come to, or has promised not to pass.
     """
 
     def __init__(self, observer: Observer) -> None:
         super().__init__(observer)
         self._observer = observer
-        self._queue: deque[commands.Request] = deque()
+        self.queue = Waiting()
         self._wake = threading.Event()
         self.hold = Hold(observer, self)
         self.changes = Changes(observer, self)
         self._takings = Takings(observer, self)
-        self.busy = False
-        self.paused = False
-        self._wants_pause = False
+        self.busy = self.paused = self._wants_pause = False
         self._steps_left = 0
         self._stop: commands.Request | None = None
         self._gates_since_stop = 0
@@ -75,18 +71,9 @@ class Gate(Answers):
 
     def submit(self, request: commands.Request) -> None:
         """Queue an accepted request. Called by the control thread."""
-        self._queue.append(request)
+        self.queue.append(request)
         self.busy = True
         self._wake.set()
-
-    def crowd(self, by: str) -> str:
-        """Why nobody, or not this asker, may queue more; "" while it may. Called by any thread."""
-        waiting = [each.by for each in self._queue.copy()]
-        if len(waiting) + self.together.waiting >= MAX_WAITING:
-            return f"{MAX_WAITING} commands wait for the next update already"
-        if len(waiting) >= MAX_OF_ONE and waiting.count(by) >= MAX_OF_ONE:
-            return f"{MAX_OF_ONE} commands of yours wait for the next update already"
-        return ""
 
     def at_gate(self, track: Track) -> float:
         """Called before every update of a watched optimizer; returns the seconds it waited."""
@@ -122,8 +109,8 @@ class Gate(Answers):
 
     def at_boundary(self) -> None:
         """Called where no graph is alive."""
-        if self._queue and isinstance(self._queue[0].command, commands.Stop):
-            self._stop = self._queue.popleft()
+        if self.queue and isinstance(self.queue[0].command, commands.Stop):
+            self._stop = self.queue.popleft()
         if self._stop is not None:
             self._raise_stop()
 
@@ -177,8 +164,8 @@ class Gate(Answers):
                 if not self._carrying.take(track, is_stuck=True):
                     self._wake.wait(WAIT_SLICE_S)
                     self._wake.clear()
-                while self._queue:
-                    self.carry(self._queue.popleft(), track)
+                while self.queue:
+                    self.carry(self.queue.popleft(), track)
                 self._let_go()
             if self.promises.leave():
                 return
@@ -208,15 +195,15 @@ class Gate(Answers):
             promises.place = place
         if not self.busy:
             return
-        while self._queue and isinstance(self._queue[0].command, _CLIPS):
-            self._apply(self._queue.popleft(), track)
+        while self.queue and isinstance(self.queue[0].command, _CLIPS):
+            self._apply(self.queue.popleft(), track)
         if promises.pending:
             self._carrying.before_clipping(track, _CLIPS)
 
     def _carry_out(self, track: Track) -> None:
         self._let_go()
-        while self._queue:
-            self.carry(self._queue.popleft(), track)
+        while self.queue:
+            self.carry(self.queue.popleft(), track)
         while self._carrying.take(track):
             pass
 
