@@ -147,8 +147,9 @@ async def test_another_recording_is_laid_over(folder: Path, tmp_path: Path) -> N
     async with played(folder, other=str(tmp_path / "second")) as viewer:
         for _ in range(500):
             await viewer.look()
-            if viewer.app.scene.other is not None:
+            other = viewer.app.scene.other
+            if other is not None and other.step == 299:
                 break
             await viewer.pilot.pause(0.01)
-        assert viewer.app.scene.other is not None
-        assert viewer.app.scene.other.step == 299
+        assert other is not None
+        assert (other.step, viewer.app.scene.other_name) == (299, "night")

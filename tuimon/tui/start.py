@@ -225,8 +225,10 @@ def _arrived(session: ReplaySession) -> Frame:
 
 
 def _finished(name: str) -> RunSession:
-    """The whole of another recording."""
-    return replay_run(name, at=END, playing=False)
+    """The whole of another recording; takes its time, in a thread that may."""
+    session = replay_run(name, at=END, playing=False)
+    _arrived(session)
+    return session
 
 
 def beside(name: str) -> RunSession:
