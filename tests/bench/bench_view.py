@@ -141,12 +141,13 @@ def memory() -> None:
 
 
 def main() -> None:
-    """Frames, then memory in a fresh process."""
+    """Memory in a fresh process, then frames."""
     if "--memory" in sys.argv:
         memory()
         return
-    frames()
+    # First, for a child takes over the peak of its parent.
     subprocess.run([sys.executable, "-m", "tests.bench.bench_view", "--memory"], check=True)
+    frames()
 
 
 if __name__ == "__main__":
