@@ -39,7 +39,9 @@ class Terminal:
         *args: str,
         size: tuple[int, int] = (120, 40),
         environ: Mapping[str, str | None] | None = None,
+        answers: bool = True,
     ) -> None:
+        self._answers = answers
         self.screen = pyte.Screen(*size)
         self._stream = pyte.ByteStream(self.screen)
         self.raw = bytearray()
@@ -83,12 +85,16 @@ class Terminal:
             if not chunk:
                 break
             taken += len(chunk)
-            self.raw += chunk
-            for question, answer in _ANSWERS:
-                for _ in question.finditer(chunk):
-                    self.send(answer)
-            self._stream.feed(_UNKNOWN.sub(b"", chunk))
+            self.feed(chunk)
         return taken
+
+    def feed(self, chunk: bytes) -> None:
+        """Draw what the program wrote, and answer what it asks."""
+        self.raw += chunk
+        for question, answer in _ANSWERS if self._answers else ():
+            for _ in question.finditer(chunk):
+                self.send(answer)
+        self._stream.feed(_UNKNOWN.sub(b"", chunk))
 
     @property
     def text(self) -> str:
@@ -135,3 +141,15 @@ class Terminal:
                 os.waitpid(self.pid, 0)
         if self.fd >= 0:
             os.close(self.fd)
+
+
+Open = Callable[..., Terminal]
+
+
+def is_restored(terminal: Terminal) -> bool:
+    """Main screen, cursor shown, mouse and paste modes off, line discipline as before."""
+    raw = bytes(terminal.raw)
+    off = [b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?1003l", b"\x1b[?2004l"]
+    on = [b"\x1b[?1049h", b"\x1b[?25l", b"\x1b[?1003h", b"\x1b[?2004h"]
+    modes = all(raw.rfind(a) > raw.rfind(b) for a, b in zip(off, on, strict=True))
+    return modes and termios.tcgetattr(terminal.fd)[:4] == terminal.before[:4]

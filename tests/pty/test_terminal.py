@@ -7,41 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.pty.terminal import PATIENCE_S, ROOT, Terminal
+from tests.pty.terminal import PATIENCE_S, ROOT, Open, Terminal, is_restored
 
 pytestmark = pytest.mark.timeout(120)
 
-Open = Callable[..., Terminal]
 VIEWER = "tests/pty/viewer.py"
-
-
-@pytest.fixture
-def open_terminal() -> Iterator[Open]:
-    """Opens terminals and closes them after the test."""
-    opened: list[Terminal] = []
-
-    def make(*args: str, **options: object) -> Terminal:
-        opened.append(Terminal(*args, **options))  # type: ignore[arg-type]
-        return opened[-1]
-
-    yield make
-    for terminal in opened:
-        terminal.close()
-
-
-def is_restored(terminal: Terminal) -> bool:
-    """Main screen, cursor shown, mouse and paste modes off, line discipline as before."""
-    import termios
-
-    raw = bytes(terminal.raw)
-    off = [b"\x1b[?1049l", b"\x1b[?25h", b"\x1b[?1003l", b"\x1b[?2004l"]
-    on = [b"\x1b[?1049h", b"\x1b[?25l", b"\x1b[?1003h", b"\x1b[?2004h"]
-    modes = all(raw.rfind(a) > raw.rfind(b) for a, b in zip(off, on, strict=True))
-    return modes and termios.tcgetattr(terminal.fd)[:4] == terminal.before[:4]
 
 
 def test_it_draws_reacts_resizes_and_quits(open_terminal: Open) -> None:
@@ -61,9 +34,9 @@ def test_it_draws_reacts_resizes_and_quits(open_terminal: Open) -> None:
     terminal.send(b"1")
     terminal.until("device memory")
     terminal.send(b"?")
-    terminal.until("any key closes")
+    terminal.until("q quits the viewer only")
     terminal.send(b"q")
-    terminal.until(lambda text: "any key closes" not in text)
+    terminal.until(lambda text: "q quits the viewer only" not in text)
     terminal.send(b"q")
     assert terminal.end() == 0
     assert is_restored(terminal)
@@ -145,6 +118,7 @@ def test_a_defect_is_one_line_without_locals(open_terminal: Open) -> None:
     terminal = open_terminal(VIEWER, "crash")
     assert terminal.end() == 1
     assert is_restored(terminal)
+    assert terminal.raw.count(b"\x1b[22;0t") == terminal.raw.count(b"\x1b[23;0t") == 1  # title
     after = terminal.raw.rsplit(b"\x1b[?1049l", 1)[1].decode()
     assert "the viewer failed (ValueError: a defect" in after and "the training goes on" in after
     assert "secret-in-a-local" not in terminal.raw.decode(errors="replace")
@@ -159,7 +133,7 @@ def test_no_colour_means_no_colour_code(open_terminal: Open) -> None:
     terminal.send(b"3")
     terminal.until("selected")
     terminal.send(b"?")
-    terminal.until("any key closes")
+    terminal.until("q quits the viewer only")
     sgr = re.findall(rb"\x1b\[([0-9;]*)m", bytes(terminal.raw))
     coloured = [one for one in sgr if re.search(rb"(^|;)(3[0-8]|4[0-8]|9[0-7]|10[0-7])", one)]
     assert coloured == []
@@ -178,17 +152,10 @@ def test_an_ascii_locale_gets_ascii(open_terminal: Open) -> None:
 
 
 def test_nothing_new_is_nothing_written(open_terminal: Open) -> None:
-    terminal = open_terminal("-c", _STILL)
+    terminal = open_terminal(VIEWER, "still")
     terminal.until("still-run")
     terminal.pump(1.0)
     assert terminal.pump(1.5) == 0
-
-
-_STILL = """
-from tests.tui.fake import FakeRun, FakeSession
-from tuimon.tui import start
-start.watch(FakeSession(FakeRun(steps=100, blocks=1).frame(name="still-run")))
-"""
 
 
 def test_a_terminal_that_cannot_show_it_gets_one_line(open_terminal: Open) -> None:

@@ -1,7 +1,8 @@
 """The program under test: the real viewer on this terminal, with a made-up run behind it.
 
-`viewer.py live|crash|attach|amid`: a run that goes on, one whose third frame raises, the check of
-the terminal alone, or a run whose viewer is suspended while it holds the lock of its output.
+`viewer.py live|still|crash|attach|amid`: a run that goes on, one without news, one whose third
+frame raises, the check of the terminal alone, or a run whose viewer is suspended while it holds
+the lock of its output.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ def main(what: str) -> int:
             return start.attach(None)
         if what == "crash":
             return start.watch(Crashing(FakeRun(steps=50, blocks=1).frame()))
+        if what == "still":
+            return start.watch(FakeSession(FakeRun(steps=100, blocks=1).frame(name="still-run")))
         if what == "amid":
             suspend_amid_a_write()
         return start.watch(Moving())

@@ -27,7 +27,7 @@ from tuimon.view.frame import GONE, PAUSED, Clip, Exit
 
 def test_every_action_of_the_table_does_something() -> None:
     elsewhere = {"quit", "help", "filter", "copy", "write", "picture", "palette", "rank", "go"}
-    elsewhere |= {"overlay"}
+    elsewhere |= {"overlay", "suspend"}
     for action in ACTIONS:
         handled = action.id in CHOICES or action.id in elsewhere or action.needs_training
         assert handled, action.id

@@ -1,4 +1,4 @@
-"""What people come for, each within a number of keys; every key is one that footer or help names."""
+"""What people come for, each within a number of keys, all of them in the table that help shows."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ ACTIONS = (
         "write",
         (ON_EVENTS, ON_INCIDENT),
     ),
-    Action("picture", ("P",), "write a picture of the screen (SVG) to a file here", VIEWS),
+    Action("picture", ("P",), "picture of the screen (SVG) to a file", VIEWS),
     Action("next_panel", ("tab",), "next panel", VIEWS, "panel"),
     Action("previous_panel", ("shift+tab",), "previous panel", VIEWS),
     Action("zoom", ("z",), "zoom the panel", VIEWS, "zoom"),
@@ -249,6 +249,7 @@ ACTIONS = (
     ),
     Action("palette", (":", "ctrl+p"), "every action by name", VIEWS),
     Action("help", ("?",), "help", VIEWS, "help"),
+    Action("suspend", ("ctrl+z",), "suspend the viewer; fg brings it back", VIEWS),
     Action("quit", ("q",), "quit the viewer; the training goes on", VIEWS, "quit"),
 )
 

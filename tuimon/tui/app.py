@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+from typing import ClassVar
 
 from rich.console import RenderableType
 from textual import events
 from textual._compositor import CompositorUpdate
+from textual.binding import Binding
 from textual.geometry import Size
 from textual.screen import Screen
 
@@ -48,6 +50,8 @@ class TuimonApp(Asking):
 
     AUTO_FOCUS = None
     ENABLE_COMMAND_PALETTE = False
+    # Also while a dialog takes the keys.
+    BINDINGS: ClassVar = [Binding("ctrl+z", "do('suspend')", show=False, priority=True)]
     CSS = "Screen { layout: vertical; overflow: hidden; }"
 
     def __init__(
@@ -204,6 +208,9 @@ class TuimonApp(Asking):
             return
         elif name == "quit":
             self.exit()
+            return
+        elif name == "suspend":
+            self.action_suspend_process()
             return
         elif self.asks(name):
             return
