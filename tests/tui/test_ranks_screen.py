@@ -9,7 +9,7 @@ from tests.tui.driving import driven
 from tests.tui.full import full_frame
 from tuimon.model.ranks import RankRow, RankRows
 
-KILLED = "ended without a last word after step 12,345: killed (kill, scheduler, out of memory) or crashed"
+KILLED = "ended without a last word after step 12,345: killed (kill, scheduler, no memory) or crashed"
 
 
 def row(rank: int, **changes: object) -> RankRow:

@@ -107,7 +107,7 @@ def how_it_ended(goodbye: Goodbye | None, last_step: int | None) -> ExitInfo:
     if goodbye is not None:
         return ExitInfo(goodbye.kind, goodbye.code, plain(goodbye.detail))
     where = "before its first step" if last_step is None else f"after step {last_step:,}"
-    detail = f"ended without a last word {where}: killed (kill, scheduler, out of memory) or crashed"
+    detail = f"ended without a last word {where}: killed (kill, scheduler, no memory) or crashed"
     return ExitInfo("killed", None, detail)
 
 
