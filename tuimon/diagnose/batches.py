@@ -140,9 +140,10 @@ class NewestBatches:
 def non_finite_in_words(batch: Batch) -> str:
     """ "1 NaN in input 0 (sample 13, feature 7)", inputs before targets; "" when all is finite.
 
-    An additive mask holds -Inf on purpose.
+    An additive mask holds -Inf on purpose; what the training has computed itself is no data.
     """
-    found = [_bad_in_words(f"input {each.name}", each) for each in batch.inputs if _is_bad(each)]
+    given = [each for each in batch.inputs if not each.is_computed]
+    found = [_bad_in_words(f"input {each.name}", each) for each in given if _is_bad(each)]
     found += [
         _bad_in_words(f"the target of {loss_name(seen)}", seen.target)
         for seen in batch.losses
@@ -198,7 +199,7 @@ def _bad_in_words(name: str, each: TensorSummary) -> str:
 
 
 def _scale_remarks(batch: Batch) -> Iterator[Remark]:
-    named = [(f"input {each.name}", each) for each in batch.inputs]
+    named = [(f"input {each.name}", each) for each in batch.inputs if not each.is_computed]
     named += [
         (f"the target of {loss_name(seen)}", seen.target)
         for seen in batch.losses

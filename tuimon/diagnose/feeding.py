@@ -63,7 +63,7 @@ class Feed:
     Attributes:
         losses: by (operation, what made its predictions).
         outliers: batches that a loss or gradient jumped with, and that reach further than usual.
-        inputs: tensors of the first batch.
+        inputs: tensors of the first batch that are data.
         poisoned: step -> what its batch held that is not finite, in words.
     """
 
@@ -93,7 +93,7 @@ class Feed:
             self._compare(batch, named)
         else:
             self._usual_looks += 1
-            self.inputs = self.inputs or batch.inputs
+            self.inputs = self.inputs or [each for each in batch.inputs if not each.is_computed]
             for name, each in named:
                 if (size := _size(each)) is not None:
                     self._usual[name] = max(size, self._usual.get(name, 0.0))

@@ -19,6 +19,8 @@ LEAF = "leaf"  # no operation is to blame: `leaves` were non-finite before anyth
 NOT_REPRODUCED = "not-reproduced"  # the re-run did not show what the step showed
 UNKNOWN = "unknown"  # neither; `notes` say why and what would tell
 
+COMPUTED = "computed"  # a leaf that is none: another part of the training has made it
+
 MAX_PATH = 32
 MAX_INPUTS_SHOWN = 8
 MAX_MODULES = 256
@@ -80,7 +82,8 @@ class PoisonedLeaf(msgspec.Struct, frozen=True, array_like=True):
     """A tensor that was non-finite before the step computed anything.
 
     Attributes:
-        kind: "parameter" | "buffer" | "batch" | "target" | "optimizer-state" | "constant".
+        kind: "parameter" | "buffer" | "batch" | "target" | "optimizer-state" | "constant", or
+            `COMPUTED` for an input of a model that no engine could follow any further.
         samples: indices along the first axis that hold a non-finite element, at most 16.
     """
 

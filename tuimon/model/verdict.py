@@ -6,6 +6,7 @@ import os
 
 from tuimon.model.autopsy import (
     BACKWARD,
+    COMPUTED,
     LEAF,
     NOT_REPRODUCED,
     OPERATION,
@@ -74,6 +75,8 @@ def _finding(autopsy: Autopsy) -> str:
         held = values([leaf.tensor]) or "non-finite values"
         samples = f" in sample {', '.join(map(str, leaf.samples[:4]))}" if leaf.samples else ""
         met = f"; first met in {where(first)}" if first is not None else ""
+        if leaf.kind == COMPUTED:
+            return f"the input{name} was computed outside of the model and held {held}{samples}{met}"
         return f"the {leaf.kind}{name} held {held}{samples} before anything was computed{met}"
     if autopsy.verdict == OPERATION and first is not None:
         gave = values(first.outputs) or "a non-finite value"

@@ -202,6 +202,26 @@ def test_a_missing_target_is_named(feed: Feed) -> None:
     assert (leaf.kind, leaf.tensor.name, leaf.tensor.nan) == ("target", "y", 1)
 
 
+@pytest.mark.parametrize(("spoiled", "kind"), [("state", ""), ("data", "batch")])
+def test_a_model_that_is_fed_by_another_one(feed: Feed, spoiled: str, kind: str) -> None:
+    torch.manual_seed(0)
+    body, head = nn.RNN(4, 8, nonlinearity="relu", batch_first=True), nn.Linear(8, 1)
+    optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.01)
+    tuimon.watch(body, optimizer)
+    tuimon.watch(head, optimizer)
+    x = torch.randn(3, 12, 4)
+    if spoiled == "data":
+        x[1, 2, 3] = torch.nan
+    else:
+        with torch.no_grad():
+            body.weight_hh_l0.copy_(torch.eye(8) * 1e5)
+    update(head(body(x)[0][:, -1]).square().mean(), optimizer)
+    autopsy, first = first_of(feed)
+    assert first.module == "RNN"  # and not the head, which met it first
+    assert autopsy.verdict == (LEAF if kind else OPERATION)
+    assert [leaf.kind for leaf in autopsy.leaves] == ([kind] if kind else [])
+
+
 @pytest.mark.parametrize(("loop", "op", "node"), AT_THE_GATE)
 def test_a_gradient_of_code_around_the_models(
     feed: Feed, loop: Callable[[], None], op: str, node: str

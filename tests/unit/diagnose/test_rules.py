@@ -168,6 +168,7 @@ def test_poisoned_leaves():
     assert causes(leaf("parameter", step=0, nan=8)) == ["uninit-weights"]
     assert causes(leaf("parameter", nan=8)) == []  # poisoned by an earlier step: not the cause
     assert causes(leaf("buffer", nan=8)) == ["norm-state"]
+    assert causes(leaf("computed", nan=8)) == []  # the training has made it: no data is to blame
 
 
 def test_the_guilty_sample_stands_in_the_finding():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from tests.unit.diagnose.test_silent_rules import active, batch, causes, symptom, tensor
 from tuimon.diagnose.circumstances import Circumstances
@@ -160,6 +161,20 @@ def test_numbers_far_from_order_one_where_nothing_is_learned() -> None:
     assert told(trained(far)) == told(trained(tiny)) == []
     price = LossSeen(LossFacts("MseLossBackward0", "mean"), tensor(0, 1, 1), tensor(1e5, 3e5, 6e4))
     assert told(stuck(batch(tensor(-1, 1, 1), losses=(price,))))[0] == "data-scale"
+
+
+def test_what_one_model_gives_another_is_no_data() -> None:
+    def fed(is_computed: bool) -> list[str]:
+        lost = symptom("non-finite-loss", "critical", 0)
+        told_apart: dict[str, object] = {"is_computed": is_computed}
+        far = structs.replace(tensor(0, 2.5e10, 5e9), **told_apart)
+        bad = structs.replace(tensor(-1, 1, 1), nan=3, first_bad=[0, 1], **told_apart)
+        growing = symptom("explosion", "critical", 4)
+        large = told(stuck(batch(far))) + told(trained(batch(far)), growing)
+        return large + told(trained(batch(bad)), lost)
+
+    assert fed(False).count("data-scale") == 2 and "data-nonfinite" in fed(False)
+    assert not {"data-scale", "data-nonfinite"}.intersection(fed(True))
 
 
 NORM = {"name": "bn", "kind": "BatchNorm1d", "training": True, "momentum": 0.1, "tracked": 200}

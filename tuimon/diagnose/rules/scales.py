@@ -53,6 +53,8 @@ def oversized(run: Circumstances, step: int | None) -> Iterator[Verdict]:
 
 def _inputs(run: Circumstances) -> Iterator[Verdict]:
     for tensor in run.inputs:
+        if tensor.is_computed:
+            continue  # grown inside of the training
         if tensor.low is None or tensor.high is None or not tensor.dtype.startswith(("f", "b")):
             continue
         size = max(abs(tensor.low), abs(tensor.high))

@@ -34,6 +34,7 @@ class Part:
         engine: its letter; "" for the trace of an update.
         is_weak: named by elimination only.
         loss_code: the model is innocent: what is bad came from outside of it.
+        passed_on: it ends at an input that another part of the training has computed.
         poison: tensors from outside of the graph that may be all that is wrong.
     """
 
@@ -48,6 +49,7 @@ class Part:
     upstream: Sequence[str] = ()
     is_weak: bool = False
     loss_code: bool = False
+    passed_on: bool = False
     bad_grads: Sequence[str] = field(default_factory=tuple)
     poison: Sequence[Poison] = ()
 
@@ -121,7 +123,8 @@ def _letters(parts: Sequence[Part]) -> dict[str, None]:
 
 def _weight(part: Part) -> tuple[bool, bool, int, bool]:
     re_run = 2 if FRAMES in part.engine else int(part.engine in (MODEL, CLOSURE, ""))
-    return part.names_something and not part.loss_code, not part.is_weak, re_run, part.loss_code
+    accuses = part.names_something and not part.loss_code and not part.passed_on
+    return accuses, not part.is_weak, re_run, part.loss_code
 
 
 def _agree(part: Part, chosen: Part) -> bool:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from msgspec import structs
 from torch.utils._pytree import tree_leaves, tree_map
 
-from tuimon.model.autopsy import LEAF, OPERATION
+from tuimon.model.autopsy import COMPUTED, LEAF, OPERATION
 from tuimon.train.autopsy import looks, streams
 from tuimon.train.autopsy.answers import Answer
 from tuimon.train.autopsy.merging import CLOSURE, FRAMES, MODEL, Part, merge, part_of
-from tuimon.train.autopsy.names import Named
+from tuimon.train.autopsy.names import Named, named_arguments
 from tuimon.train.autopsy.poison import Poison
 from tuimon.train.autopsy.rerun import read_autocast, rerun_closure, rerun_model
 from tuimon.train.autopsy.restore import CannotKeep
@@ -32,7 +33,7 @@ MAX_NAMED = 64
 SHORT = "steps are too short for their forwards to be kept, so the model was not run again"
 NOTHING_KEPT = "no training forward of a watched model led to this"
 MODIFIED = "an input was written to after the forward had begun: it may not be what it was"
-_GIVEN = ("constant", "target", "batch")  # leaves that code of the script may have computed
+_GIVEN = ("constant", "target", "batch", COMPUTED)  # what code of the script may have computed
 SEEDED = "the gradient that came back to the output was not kept: ones stood in for it"
 
 
@@ -210,7 +211,7 @@ class Reruns:
         for call in reversed(scenes.calls):
             part = examine(call)
             parts.append(part)
-            if part.names_something and not part.loss_code:
+            if _accuses(part):
                 break
         if not scenes.calls:
             parts.append(Part("", notes=[SHORT if scenes.is_short else NOTHING_KEPT]))
@@ -271,6 +272,7 @@ class Reruns:
                     root, args, kwargs, output_grads=grads, **about, limits=_limits_until(until_s)
                 )
                 part = part_of(MODEL, found)
+                _note_computed(part, call)
                 if part.loss_code and not call.was_modified:
                     answer = Answer(module, call.args, call.kwargs, found.returned)
                     self._answers.insert(0, answer)
@@ -313,7 +315,21 @@ class Reruns:
 
 
 def _accuses(part: Part) -> bool:
-    return part.names_something and not part.loss_code
+    return part.names_something and not part.loss_code and not part.passed_on
+
+
+def _note_computed(part: Part, call: Call) -> None:
+    """An input with a graph came from another part of the training, not from the data."""
+    given = {each.name: each.tensor for each in named_arguments(call.args, dict(call.kwargs))}
+    with looks.apart():
+        computed = {name for name, tensor in given.items() if not tensor.is_leaf}
+    part.leaves = [
+        structs.replace(leaf, kind=COMPUTED)
+        if leaf.kind == "batch" and leaf.tensor.name in computed
+        else leaf
+        for leaf in part.leaves
+    ]
+    part.passed_on = part.verdict == LEAF and part.leaves[0].kind == COMPUTED
 
 
 def _limits(limit_s: float) -> Limits:
