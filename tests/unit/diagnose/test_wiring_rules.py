@@ -7,7 +7,16 @@ from msgspec import structs
 
 from tests.unit.diagnose.test_silent_rules import active, batch, causes, symptom, tensor
 from tuimon.diagnose.circumstances import Circumstances
-from tuimon.model.autopsy import NOT_REPRODUCED, Autopsy
+from tuimon.diagnose.evidence import Evidence
+from tuimon.diagnose.rules import RULES
+from tuimon.model.autopsy import (
+    BACKWARD,
+    NOT_REPRODUCED,
+    OPERATION,
+    Autopsy,
+    OpSite,
+    TensorNote,
+)
 from tuimon.model.batches import LossFacts, LossSeen, TensorSummary
 from tuimon.model.loop import LoopCalls, NormLayer, NormLayers, RankState, Reach, StateLoaded
 from tuimon.model.records import NAN, NORM_OVERFLOW, BadTensor, Batch, LayerTable, Step
@@ -153,6 +162,26 @@ def test_a_batch_unlike_all_others() -> None:
     spike = symptom("spike", "info", 50)
     assert told(trained(*jump(3e4)), spike) == ["data-outlier"]
     assert told(trained(*jump(3e4))) == told(trained(*jump(40.0)), spike) == []
+
+
+@pytest.mark.parametrize(
+    ("node", "step", "first"),
+    [
+        ("SwishBackward", 50, "custom-backward"),  # a derivative that ends where its input is large
+        ("SwishBackward", 49, "data-outlier"),  # another step
+        ("MmBackward0", 50, "data-outlier"),  # nothing of its own: what came was too large
+    ],
+)
+def test_what_cannot_take_a_large_number_comes_before_the_batch_that_held_it(
+    node: str, step: int, first: str
+) -> None:
+    lost = symptom("non-finite-gradient", "critical", 50)
+    large = TensorNote("", [64, 24], "float32", -160.0, 160.0, numel=1536)
+    site = OpSite("aten::exp", BACKWARD, "act", inputs=[large], node=node)
+    autopsy = Autopsy(step, 0, verdict=OPERATION, first=site)
+    evidence = Evidence([lost], None, "none", [autopsy], trained(*jump(3e4)))
+    found = [each for rule in RULES for each in rule.conclude(evidence)]
+    assert max(found, key=lambda each: each.confidence).cause == first
 
 
 def test_numbers_far_from_order_one_where_nothing_is_learned() -> None:

@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterator
 
 from tuimon.diagnose.circumstances import Circumstances
-from tuimon.diagnose.evidence import Evidence
+from tuimon.diagnose.evidence import Evidence, Rule
 from tuimon.diagnose.feeding import LossRange
 from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.rules.concluding import from_symptom
+from tuimon.diagnose.rules.derivatives import Derivatives
 from tuimon.diagnose.rules.observing import is_stalled, observed
-from tuimon.diagnose.rules.operations import Verdict
+from tuimon.diagnose.rules.operations import Operations, Verdict
 from tuimon.model.batches import TensorSummary
 from tuimon.model.units import number
 
@@ -23,6 +24,8 @@ ABSURD = 20.0
 HARMED = ("spike", "explosion", "non-finite-loss", "non-finite-gradient", "non-finite-parameter")
 SOON = 3  # updates: what a step that is too long needs to leave single precision
 AFTER = 30  # updates within which a batch does its harm
+OCCASION = 0.84  # that a batch is to blame for what an operation of the step did wrong
+_OF_OPERATIONS: tuple[Rule, ...] = (Operations(), Derivatives())
 _SQUARES = ("MseLoss", "SmoothL1Loss", "HuberLoss", "Sub", "L1Loss")
 
 
@@ -91,8 +94,16 @@ class Outlier:
                 f"batch before that was looked at it stayed within {number(outlier.usual)}"
             )
             symptom = observed(detail, evidence, outlier.step)
-            yield from_symptom("data-outlier", symptom, 0.94, [harm[0].detail])
+            # An operation that cannot take a finite number is at fault; the batch has shown it.
+            certainty = OCCASION if _has_its_own(evidence, outlier.step) else 0.94
+            yield from_symptom("data-outlier", symptom, certainty, [harm[0].detail])
             return
+
+
+def _has_its_own(evidence: Evidence, step: int) -> bool:
+    """Whether an operation of this step is to blame by itself."""
+    found = (each for rule in _OF_OPERATIONS for each in rule.conclude(evidence))
+    return any(each.step == step and each.confidence > OCCASION for each in found)
 
 
 def _lost_at_once(evidence: Evidence, run: Circumstances) -> str:
