@@ -203,6 +203,39 @@ def test_updates_that_are_rounded_away(
     assert (found[0].severity if found else None) == expected
 
 
+def stops(at: int) -> float:
+    """A loss that falls by two thirds, and no further."""
+    return 40.0 + 80.0 * math.exp(-at / 60)
+
+
+@pytest.mark.parametrize(
+    ("shares", "norms", "rates", "loss", "expected"),
+    [
+        ((0.4, 0.01), (30.0, 30.0), (0.1, 0.1), stops, "warning"),
+        ((0.4, 0.3), (30.0, 30.0), (0.1, 0.1), stops, None),  # moved as ever, by noise
+        ((0.2, 0.01), (30.0, 2.0), (0.1, 0.1), stops, "info"),  # arrived: its gradient is gone
+        ((0.2, 0.01), (30.0, 30.0), (0.1, 1e-4), stops, "info"),  # a schedule has ended low
+        ((0.2, 0.01), (30.0, 30.0), (0.1, 0.1), falling, "info"),  # all that there was is learned
+        ((0.1, 0.1), (30.0, 30.0), (0.1, 0.1), stops, "info"),  # few rows of a table at a time
+    ],
+)
+def test_updates_that_are_rounded_away_once_weights_have_grown(
+    shares: tuple[float, float],
+    norms: tuple[float, float],
+    rates: tuple[float, float],
+    loss: Callable[[int], float],
+    expected: str | None,
+) -> None:
+    records: list[AnyRecord] = [table(0, "bfloat16")]
+    for at in range(800):
+        late = at >= 200
+        records.append(step(at, loss(at), norms[late], lrs=[rates[late]]))
+        if at % 50 == 10:
+            records.append(samples(at, shares[late]))
+    found = of_kind(diagnose(records), "frozen-parameters")
+    assert (found[-1].severity if found else None) == expected
+
+
 # --- layers ---------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from tuimon.diagnose.detectors.course import Course, CourseDetector
+from tuimon.diagnose.detectors.course import WARM_UP, Course, CourseDetector
 from tuimon.diagnose.detectors.progress import MIN_UPDATES
 from tuimon.diagnose.detectors.robust import median
 from tuimon.diagnose.incidents import PRIMARY, Incident
@@ -36,6 +36,10 @@ MOST = 0.5
 # nearly all of them in single precision, and half of them in half precision at sane rates.
 FEW_CHANGE = 0.25
 SAMPLES = 3
+# Updates that vanish late: next to nothing is changed, a small part of what was at first, by a
+# gradient and a rate as high as then. A weight that has arrived has a smaller gradient.
+FEWEST, FEWER, AS_LARGE = 0.05, 0.25, 0.5
+STILL = 0.05  # of the first loss: what the newer half of the run has gained at most
 HALF = ("bfloat16", "float16")
 _NAMED = 3
 
@@ -54,6 +58,9 @@ class FrozenParameters(CourseDetector):
         self._looked = 0
         self._changed: deque[float] = deque(maxlen=16)
         self._halves: deque[float] = deque(maxlen=16)
+        self._first_halves: list[float] = []
+        self._first_norms: list[float] = []
+        self._at_full_rate = True
 
     def see(self, record: AnyRecord) -> Iterator[Symptom]:
         if isinstance(record, LayerTable):
@@ -61,7 +68,8 @@ class FrozenParameters(CourseDetector):
         for update in self.course.fresh:
             yield from self._judge(update)
         if isinstance(record, ParameterSamples) and record.optimizer == PRIMARY:
-            self._take(record)
+            if self._at_full_rate:  # a rate that ends low rounds away what is meant to be small
+                self._take(record)
             yield from self._rounding()
 
     def close(self) -> Iterator[Symptom]:
@@ -72,6 +80,11 @@ class FrozenParameters(CourseDetector):
     def _judge(self, update: Update) -> Iterator[Symptom]:
         if not update.skipped:
             yield from self._rate(update)
+        rates = [rate for rate in update.lrs if rate is not None]
+        self._at_full_rate = not rates or 2 * max(rates) >= self.course.top_rate
+        norm = update.measured.grad_norm
+        if norm is not None and len(self._first_norms) < SAMPLES:
+            self._first_norms.append(norm)
         trained = self._trained
         if trained is None or update.loss is None or update.bits is None:
             return
@@ -166,19 +179,23 @@ class FrozenParameters(CourseDetector):
             weight = sum(compared for _, compared in items)
             if weight:
                 kept.append(sum(share * compared for share, compared in items) / weight)
+        if self._halves and len(self._first_halves) < SAMPLES:
+            self._first_halves.append(self._halves[-1])
 
     def _rounding(self) -> Iterator[Symptom]:
         course = self.course
         if course.at_full_rate < MIN_UPDATES or not course.top_rate:
             return
-        severity = "info" if course.has_improved else "warning"
+        swallowed = self._is_swallowed()
+        severity = "warning" if swallowed or not course.has_improved else "info"
         for what, shares, bound in (
             ("half-precision", self._halves, FEW_CHANGE),
             ("", self._changed, 0.0),
         ):
-            if len(shares) < SAMPLES or median(shares) > bound:
+            newest = list(shares)[-SAMPLES:] if swallowed else shares
+            if len(shares) < SAMPLES or median(newest) > bound:
                 continue
-            share = median(shares)
+            share = median(newest)
             weights = f"{what} weights".strip()
             detail = (
                 f"an update changes {100 * share:.1f} % of the {weights} and leaves the others "
@@ -186,6 +203,23 @@ class FrozenParameters(CourseDetector):
             )
             figures = {"changed_frac": share}
             yield from self._say(f"rounding {what}", course.first_step, severity, detail, figures)
+
+    def _is_swallowed(self) -> bool:
+        """Whether rounding has ended a training that had come some way."""
+        course = self.course
+        level, start = course.level, course.start
+        newest = list(self._halves)[-SAMPLES:]
+        if level is None or not start or course.is_signed or len(newest) < SAMPLES:
+            return False
+        blocks = course.blocks
+        gained = blocks[len(blocks) // 2] - blocks[-1] if len(blocks) > 1 else start
+        norms = [p.grad_norm for p in list(course.points)[-WARM_UP:] if p.grad_norm is not None]
+        return (
+            level > LOST * start
+            and gained < STILL * start
+            and median(newest) <= min(FEWEST, FEWER * median(self._first_halves))
+            and median(norms) >= AS_LARGE * median(self._first_norms)
+        )
 
     # --- parts ------------------------------------------------------------------------------------
 
@@ -198,8 +232,8 @@ class FrozenParameters(CourseDetector):
         trained = owned & trains
         if self._trained is None or not np.array_equal(trained, self._trained):
             self._trained, self._never, self._looked = trained, None, 0
-            self._changed.clear()
-            self._halves.clear()
+            for kept in (self._changed, self._halves, self._first_halves, self._first_norms):
+                kept.clear()
 
     def _row(self, what: str, is_so: bool) -> int:
         row = self._rows.get(what, 0) + 1 if is_so else 0
