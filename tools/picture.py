@@ -36,7 +36,9 @@ ANSWERS = [
     (re.compile(rb"\x1b\[\?2026\$p"), b"\x1b[?2026;2$y"),
 ]
 # Sequences that pyte prints instead of obeying.
-UNKNOWN = re.compile(rb"\x1b\[[<>=][0-9;]*[a-zA-Z]|\x1b\[\?[0-9;]*\$p|\x1bP[^\x1b]*\x1b\\")
+UNKNOWN = re.compile(
+    rb"\x1b\[[<>=][0-9;]*[a-zA-Z]|\x1b\[\?[0-9;]*\$p|\x1bP[^\x1b]*\x1b\\|\x1b\][^\x07\x1b]*\x07"
+)
 
 
 class Terminal:
@@ -69,6 +71,12 @@ class Terminal:
                 if question.search(chunk):
                     os.write(self._fd, answer)
             self._stream.feed(UNKNOWN.sub(b"", chunk))
+
+    def settle(self, seconds: float) -> None:
+        """Draw for so long, also while nothing comes."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            self.read(min(left, 0.2))
 
     def wait_for(self, pattern: str, seconds: float) -> None:
         """Draw until the screen shows `pattern`."""
@@ -109,7 +117,7 @@ def take(options: argparse.Namespace) -> None:
             for key in options.keys:
                 terminal.send(key)
                 terminal.read(0.5)
-            terminal.read(options.settle)
+            terminal.settle(options.settle)
             options.target.parent.mkdir(parents=True, exist_ok=True)
             options.target.write_text(screen_svg.render(terminal.screen), encoding="utf-8")
             print(screen_svg.text(terminal.screen), end="")

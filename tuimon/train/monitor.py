@@ -6,7 +6,7 @@ import functools
 import os
 import weakref
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from torch import nn
@@ -63,6 +63,14 @@ class Monitor:
         """Follow this policy from now on, if one is given."""
         if self._observer is not None and policy is not None:
             self._observer.adopt(policy)
+        return self
+
+    def foreseeing(self, total_steps: int | None, scheduler: Any) -> Monitor:
+        """Tell viewers how many updates the run will make, where one of these knows."""
+        with suppress(Exception):  # whatever a property of a stranger's scheduler raises
+            total = total_steps or getattr(scheduler, "total_steps", None)
+            if self._observer is not None and type(total) is int and total > 0:
+                self._observer.session.foresee(total)
         return self
 
     def log(self, **scalars: Any) -> None:
@@ -183,13 +191,15 @@ def watch(
     check_every: int = 1,
     snapshot_every: int = 0,
     activations: bool | None = None,
+    total_steps: int | None = None,
 ) -> Monitor:
     """Watch a training; the loop stays as it is.
 
     Args:
         model: the module that the loop calls, or a list of them.
         optimizer: one or a list; None takes every optimizer that updates parameters of `model`.
-        scaler, scheduler: seen without being named; accepted for clarity.
+        scaler, scheduler: seen without being named; accepted for clarity. Of a scheduler that
+            knows its `total_steps` (OneCycleLR) the viewer has progress and the time that is left.
         name: of the run, when this call makes it.
         policy: what to do about an update whose gradients are not finite: "continue" (the
             default), "hold", "skip", "rollback" or "raise", or a `tuimon.Policy` with more to say.
@@ -201,6 +211,7 @@ def watch(
         check_every: measure gradients at every n-th update.
         activations: statistics of module outputs. None samples some modules now and then, within
             the budget; False never; True all of them, at least every 50 steps whatever it costs.
+        total_steps: how many updates the run will make, for progress and the time that is left.
 
     Returns:
         Their monitor: one for the same objects, an inert one under `TUIMON_DISABLE=1`.
@@ -217,11 +228,13 @@ def watch(
         check_every=check_every,
         snapshot_every=snapshot_every,
         activations=activations,
+        total_steps=total_steps,
     )
     if is_disabled():
         return Monitor()
     optimizers, sampling = [_inner(each) for each in optimizers], (float(budget_frac), activations)
-    return _watch(models, optimizers, name, check_every, sampling).under(rules)
+    monitor = _watch(models, optimizers, name, check_every, sampling)
+    return monitor.foreseeing(total_steps, scheduler).under(rules)
 
 
 def _watch(
@@ -358,6 +371,7 @@ def _check_options(
     check_every: Any,
     snapshot_every: Any,
     activations: Any,
+    total_steps: Any,
 ) -> None:
     """One clear error for what cannot be had, instead of silence."""
     if guard != "off":
@@ -366,6 +380,8 @@ def _check_options(
         raise ValueError(f"tuimon.watch: snapshot_every={snapshot_every!r} must be an integer ≥ 0")
     if activations not in (None, True, False):
         raise ValueError(f"tuimon.watch: activations={activations!r} must be None, True or False")
+    if total_steps is not None and (not isinstance(total_steps, int) or total_steps < 1):
+        raise ValueError(f"tuimon.watch: total_steps={total_steps!r} must be an integer above 0")
     if not isinstance(check_every, int) or check_every < 1:
         raise ValueError(f"tuimon.watch: check_every={check_every!r} must be an integer above 0")
     if not isinstance(budget_frac, int | float) or not 0 <= budget_frac <= 1:

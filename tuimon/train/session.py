@@ -19,11 +19,13 @@ from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 
+from msgspec import structs
+
 import tuimon
 from tuimon.errors import TuimonError
 from tuimon.feed import jobs, paths, registry
 from tuimon.feed.channel import ControlServer
-from tuimon.feed.codec import encode
+from tuimon.feed.codec import decode, encode
 from tuimon.feed.registry import RankInfo, RunInfo
 from tuimon.feed.ring import RingWriter
 from tuimon.model.autopsy import Autopsy
@@ -156,6 +158,13 @@ class Session:
             payload = encode(record)
             self._kept[slot] = payload
             ring.publish(payload)
+
+    def foresee(self, total_steps: int) -> None:
+        """Say how many updates the run will make, where somebody knows."""
+        with contextlib.suppress(Exception):
+            hello = decode(self._kept["hello"])
+            if isinstance(hello, Hello) and hello.total_steps != total_steps:
+                self.keep("hello", structs.replace(hello, total_steps=total_steps))
 
     def set_state(self, state: int) -> None:
         """Change the state word in the ring's header."""
