@@ -128,7 +128,12 @@ class _Pen:
             ahead = column - self.at[1]
             self.out.append("\x1b[C" if ahead == 1 else f"\x1b[{ahead}C")
         else:
-            self.out.append(f"\x1b[{row + 1};{column + 1}H")
+            there = f"\x1b[{row + 1};{column + 1}H"
+            if self.at is not None and self.at[0] + 1 == row and column <= self.at[1]:
+                # A column of a map: back, and down by IND, which every VT has.
+                back = self.at[1] - column
+                there = "\b" * back + "\x1bD" if back + 2 < len(there) else there
+            self.out.append(there)
         self.at = (row, column)
 
 

@@ -7,7 +7,7 @@ import io
 import numpy as np
 import pyte
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.color import ColorSystem
 from rich.console import Console
@@ -73,7 +73,7 @@ cell = st.tuples(st.sampled_from("ab⣿│N "), st.integers(0, len(STYLES) - 1))
 grid = st.lists(st.lists(cell, min_size=WIDTH, max_size=WIDTH), min_size=HEIGHT, max_size=HEIGHT)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(grid, min_size=1, max_size=4))
 def test_the_terminal_shows_the_newest_update(frames: list[Cells]) -> None:
     terminal = Terminal()
@@ -99,6 +99,22 @@ def test_one_changed_cell_costs_a_few_bytes() -> None:
     terminal.take(whole(cells))
     cells[2][7] = ("x", 0)
     assert len(terminal.take(whole(cells))) < 12
+    assert terminal.shows(cells)
+
+
+def test_a_column_of_a_map_costs_little_more_than_its_cells() -> None:
+    terminal = Terminal()
+    cells = blank()
+    terminal.take(whole(cells))
+    for row in range(HEIGHT):
+        cells[row][7] = ("#", 0)
+        cells[row][8] = ("N", 0)
+    written = terminal.take(whole(cells))
+    assert len(written) <= 8 + 6 * HEIGHT
+    assert terminal.shows(cells)
+    for row in range(HEIGHT):
+        cells[row][HEIGHT - row] = ("x", 0)  # also back by one column each
+    terminal.take(whole(cells))
     assert terminal.shows(cells)
 
 
