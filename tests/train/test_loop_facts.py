@@ -143,6 +143,20 @@ def test_an_optimizer_of_other_parameters(feed: Feed) -> None:
     assert calls(feed).unreached >= 4
 
 
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_second_optimizer_that_goes_on_alone_is_followed(feed: Feed, replaced: bool) -> None:
+    first, model = net(), net()
+    primary, optimizer = watched(first), watched(model)
+    train(first, primary, first.zero_grad)
+    model = net() if replaced else model
+    for _ in range(3):
+        train(model, optimizer, model.zero_grad)
+    assert calls(feed).looked >= UPDATES
+    assert (calls(feed).unreached >= 8) is replaced
+    reach = feed.of(Reach)[-1]
+    assert (reach.unowned, reach.orphans > 0) == ((4, True) if replaced else (0, False))
+
+
 def test_modules_in_a_plain_list_and_those_that_come_late(feed: Feed) -> None:
     class Hiding(nn.Module):
         def __init__(self) -> None:

@@ -31,6 +31,7 @@ TAP = "loop"
 MAX_LOADS = 24  # records about loaded state; a target network is loaded without end
 NORMS_AT = frozenset((1, 4, 16, 64, 128, 256, 1024, 4096))  # updates: norm layers are told then
 ROW = 2  # forwards without a graph, one after the other, that make an evaluation
+ALONE = 16  # updates of other optimizers in a row: the primary one has had its day
 _PARALLEL = "DistributedDataParallel"
 
 
@@ -56,6 +57,7 @@ class Loop:
         self._first: dict[str, int] = {}
         self._names: list[str] = []
         self._first_eval_update: int | None = None
+        self._alone = 0  # updates since the newest primary one
         self._reached: set[int] = set()
         self._late: dict[int, str] = {}
         self.ranks = Ranks()
@@ -91,17 +93,16 @@ class Loop:
     # --- gradients --------------------------------------------------------------------------------
 
     def _before_backward(self, losses: Iterable[torch.Tensor]) -> None:
-        roster = self._observer.roster
-        for track in roster.tracks.values():
+        for track in self._followed():
             self.clearing.of(track).before_backward()
-        step = roster.next_step()
-        if step in reach.STEPS and step not in self._reached:
+        step = self._observer.roster.next_step()
+        if (step in reach.STEPS or self._alone == ALONE) and step not in self._reached:
             self._reached.add(step)
             self._look_at_reach(losses, step)
 
     def _after_backward(self) -> None:
         began_s = perf_counter()
-        for track in self._observer.roster.tracks.values():
+        for track in self._followed():
             self.clearing.of(track).after_backward()
         self._observer.spent(began_s)
 
@@ -123,7 +124,12 @@ class Loop:
         was_due = self.clearing.due
         is_primary = track.index == 0
         if is_primary:
+            self._alone = 0
             self._end_of_primary(track)
+        else:
+            self._alone += 1
+            if self._alone >= ALONE:
+                self.clearing.plan_next(self._alone - ALONE)
         if was_due or self.clearing.due:
             self.clearing.of(track).after_update()
 
@@ -192,6 +198,11 @@ class Loop:
                 kind=type(optimizer).__name__,
             )
         )
+
+    def _followed(self) -> list[Track]:
+        """Whose gradients are followed: the primary optimizer's not where others go on alone."""
+        tracks = self._observer.roster.tracks.values()
+        return [each for each in tracks if self._alone < ALONE or each.index != 0]
 
     # --- parts ------------------------------------------------------------------------------------
 
