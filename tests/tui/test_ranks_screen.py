@@ -9,7 +9,8 @@ from tests.tui.driving import driven
 from tests.tui.full import full_frame
 from tuimon.model.ranks import RankRow, RankRows
 
-KILLED = "ended without a last word after step 12,345: killed (kill, scheduler, no memory) or crashed"
+HOW = "killed (kill, scheduler, no memory) or crashed"
+KILLED = f"ended without a last word after step 12,345: {HOW}"
 
 
 def row(rank: int, **changes: object) -> RankRow:
