@@ -202,7 +202,10 @@ def test_a_ledger_whose_scribe_is_killed_stays_readable_and_says_what_is_missing
     run = start()
     own, mirror = ledger.places(load(run.folder))
     run.tell("steps 3", "asks 0 2000")
-    eventually(lambda: own.exists() and own.stat().st_size > 5000, "the ledger is being written")
+    eventually(
+        lambda: all(file.exists() and file.stat().st_size > 5000 for file in (own, mirror)),
+        "the ledger is being written",
+    )
     os.kill(run.scribe, signal.SIGKILL)
     for file in (own, mirror):
         whole = file.read_bytes().split(b"\n")[:-1]

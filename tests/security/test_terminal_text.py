@@ -21,7 +21,11 @@ from tuimon.feed.registry import RunInfo, load
 HOSTILE = Path(__file__).with_name("hostile.py")
 ROOT = HOSTILE.parents[2]
 # What the viewer itself may write: cursor, colours, character sets, keypad, shape of the pointer.
-_OURS = re.compile(r"\x1b\[[0-9;:?<>=!$ ]*[@-~]|\x1b[()][0-9A-B]|\x1b[78=>]|\x1b\]22;[a-z-]*\x07")
+_OURS = re.compile(
+    r"\x1b\[[0-9;:?<>=!$ ]*[@-~]|\x1b[()][0-9A-B]|\x1b[78=>]|\x1b\]22;[a-z-]*\x07"
+    r"|\x1b\]0;[^\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]*\x07"  # the title
+    r"|\x08+\x1bD"  # down, and back over what was written
+)
 
 # Every command that prints, one after the other in one process: what each starts with is its own.
 PRINTS = """

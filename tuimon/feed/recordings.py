@@ -69,7 +69,7 @@ def find_recording(token: str | None) -> Path:
         NoSuchRun: nothing answers to the name.
         Refused: the folder belongs to another user.
     """
-    if token and (os.sep in token or token.endswith(SUFFIX) or Path(token).exists()):
+    if token and (os.sep in token or token.endswith(SUFFIX) or _is_there(Path(token))):
         return _given(Path(token))
     kept = list_recordings()
     if token is None:
@@ -167,6 +167,14 @@ def _kept(folder: Path) -> Kept | None:
             if file.suffix == SUFFIX or file.name == RUN_FILE:
                 written_s = max(written_s, found.st_mtime)
     return Kept(folder, info, written_s, size_bytes)
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is a file; a name that no file can have is none."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _given(path: Path) -> Path:

@@ -73,7 +73,7 @@ class _Sums:
     def __init__(self) -> None:
         self.nan = self.posinf = self.neginf = self.zeros = self.finite = 0
         self.squares = 0.0  # of value / unit
-        self.unit = 1.0
+        self.unit = 0.0  # nothing has been added
         self.absmax = 0.0
 
     def add_squares(self, squares: float, unit: float = 1.0) -> None:
