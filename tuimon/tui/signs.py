@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tuimon.model.text import plain
-from tuimon.tui.glyphs import GlyphSet, spelt
+from tuimon.tui.glyphs import ASCII, GlyphSet, spelt
 from tuimon.view.frame import GONE, HELD, LATE, LIVE, PAUSED, RECONNECTING, SILENT, Frame
 
 Bell = Literal["off", "critical", "warning"]
@@ -48,6 +48,8 @@ class Signs:
         is_able = bool(term) and not term.startswith(_WITHOUT_TITLE)
         self._has_title = options.title and is_able
         self._has_tab = options.tab and is_able
+        # GNU screen keeps the low byte of each character of a title, and may obey it.
+        self._alphabet = ASCII if term.startswith("screen") else None
         self._bell = options.bell
         self._title = self._tab = ""
         self._heard: tuple[object, ...] | None = None
@@ -65,7 +67,8 @@ class Signs:
     def changes(self, frame: Frame, glyphs: GlyphSet) -> str:
         """What to write so that the signs are those of a frame; "" when they are already."""
         out = ""
-        if self._has_title and (title := title_of(frame, glyphs)) != self._title:
+        title = title_of(frame, self._alphabet or glyphs) if self._has_title else ""
+        if title != self._title:
             self._title = title
             out += f"\x1b]0;{title}{_BELL}"
         if self._has_tab and (tab := tab_of(frame)) != self._tab:

@@ -75,6 +75,13 @@ def test_a_name_cannot_end_the_title() -> None:
     assert re.fullmatch(r"\x1b\]0;[^\x00-\x1f\x7f-\x9f\u202e]*\x07\x1b\]9;4;1;50\x07", told)
 
 
+def test_a_title_for_gnu_screen_is_ascii() -> None:
+    told = Signs(SignOptions(), {"TERM": "screen.xterm-256color"}).changes(
+        replace(RUN, state=PAUSED, name="größe"), BRAILLE
+    )
+    assert told == "\x1b]0;= 50% gr??e - tuimon\x07"
+
+
 def test_the_bell_rings_once_for_what_is_new() -> None:
     signs = Signs(SignOptions(title=False, bell="critical"), XTERM)
     old = replace(RUN, events=(event(3, "critical"),))
