@@ -76,7 +76,9 @@ def _finding(autopsy: Autopsy) -> str:
         samples = f" in sample {', '.join(map(str, leaf.samples[:4]))}" if leaf.samples else ""
         met = f"; first met in {where(first)}" if first is not None else ""
         if leaf.kind == COMPUTED:
-            return f"the input{name} was computed outside of the model and held {held}{samples}{met}"
+            return (
+                f"the input{name} was computed outside of the model and held {held}{samples}{met}"
+            )
         return f"the {leaf.kind}{name} held {held}{samples} before anything was computed{met}"
     if autopsy.verdict == OPERATION and first is not None:
         gave = values(first.outputs) or "a non-finite value"

@@ -6,6 +6,7 @@ import gc
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +19,8 @@ from tests.train.autopsy import loss_faults
 from tests.train.autopsy.loss_faults import FORWARD, Fault, X, Y, net
 from tests.train.autopsy.loss_faults_backward import BACKWARD
 from tests.train.autopsy.test_loss_code import Loop
+from tuimon.model.autopsy import BACKWARD as BACKWARD_PHASE
+from tuimon.model.autopsy import FORWARD as FORWARD_PHASE
 from tuimon.train.autopsy import linemap
 from tuimon.train.autopsy.graph import walk
 from tuimon.train.autopsy.linemap import LineMap
@@ -205,6 +208,53 @@ def test_two_losses_of_one_shape_are_told_apart() -> None:
     said = [each.first.line for each in found[-2:] if each.first is not None]
     assert said == [line_of("real = torch.log"), line_of("fake = torch.log")]
     assert not found[-1].notes
+
+
+class _OwnRoot(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x.sqrt()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad / ctx.saved_tensors[0].sqrt() / 2  # root of its own
+
+
+def test_a_derivative_on_the_way_to_the_loss_is_that_of_what_was_differentiated() -> None:
+    def pulled(out: torch.Tensor, x: torch.Tensor, kind: str) -> torch.Tensor:
+        size = x.square().sum(1)
+        if kind == "before":
+            size = early
+        elif kind == "own":
+            size = _OwnRoot.apply(size)
+        else:
+            size = size.sqrt()  # root of torch
+        asked = (out.sum(1) * size).sum()
+        (slope,) = torch.autograd.grad(asked, x, create_graph=True)  # slope
+        return slope.square().mean()
+
+    for kind, line, node in (
+        ("torch", "# root of torch", "SqrtBackward0"),
+        ("own", "# root of its own", ""),  # a line of the script, as any other
+        ("before", "# slope", "SqrtBackward0"),  # made before the forward that was learned
+    ):
+        model = net(1)
+        lines = LineMap(lambda model=model: [("", model)])  # type: ignore[misc]
+        model.register_forward_pre_hook(lambda *_, lines=lines: lines.before_forward())
+        for step in range(4):
+            x = X.clone()
+            x[2] *= step < 3
+            x.requires_grad_()
+            early = x.square().sum(1).sqrt()
+            loss = pulled(model(x), x, kind)
+            if step < 3:
+                lines.before_backward([loss])
+        first = walk([loss], lines=lines).first
+        lines.release()
+        assert first is not None and first.op == "aten::div"
+        assert (first.line, first.node) == (line_of(line), node)
+        assert first.phase == (BACKWARD_PHASE if node else FORWARD_PHASE)
 
 
 def test_a_branch_that_was_never_seen_is_not_guessed() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from tuimon.model.autopsy import (
+    BACKWARD,
     FORWARD,
     LEAF,
     MAX_INPUTS_SHOWN,
@@ -259,10 +260,13 @@ class _Search:
         return None if self._reading is None else self._reading.place_of(stop.node)
 
     def _site(self, stop: Stop, *, full: bool = False) -> OpSite:
+        place = self._placed(stop)
+        within = "" if place is None else place.within
         return site_of(
             nodes.op_of(stop.node).name,
-            self._placed(stop),
-            node=stop.node.name() if nodes.is_custom(stop.node) else "",
+            place,
+            node=within or (stop.node.name() if nodes.is_custom(stop.node) else ""),
+            phase=BACKWARD if within else FORWARD,
             inputs=self._operands(stop) if full else [],
             outputs=[] if not full else self._outcome(stop),
         )

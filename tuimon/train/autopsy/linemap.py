@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.fx.traceback as _stacks
 from torch import nn
+from torch.autograd.graph import _engine_run_backward
 
 from tuimon.train.autopsy.nodes import is_leaf
 from tuimon.train.autopsy.sites import Place, is_foreign, remembered
@@ -32,6 +33,7 @@ SHARE = 0.01  # of the time of the run that later windows may take
 MAX_KNOWN = 60_000  # places
 MAX_SITES = 4  # of one place, in one graph or another
 
+_ENGINE = _engine_run_backward.__code__  # below it autograd runs without any line of Python
 _CALL = nn.Module._call_impl.__code__
 _TRACE = "traceback_"
 
@@ -39,11 +41,12 @@ _TRACE = "traceback_"
 class Site(str):
     """What stands in the metadata of a node: a line of a traceback, and its parts."""
 
-    __slots__ = ("in_model", "module", "place")
+    __slots__ = ("in_model", "module", "place", "within")
 
     place: Place | None
     module: str
     in_model: bool
+    within: str
 
 
 class Found(NamedTuple):
@@ -54,12 +57,15 @@ class Found(NamedTuple):
         module: path of the innermost watched module that ran; "" outside of all; None not known.
         in_model: a watched module ran.
         note: how it was found, where it was not by its exact place.
+        within: name of the node whose derivative it is part of, where a gradient was taken on the
+            way to the loss; `place` is that of the operation that was differentiated then.
     """
 
     place: Place | None
     module: str | None
     in_model: bool
     note: str = ""
+    within: str = ""
 
 
 class Learned(NamedTuple):
@@ -252,7 +258,8 @@ class _Window:
         self._clock = clock
         self._until_s = clock() + MAX_WINDOW_S
         self._count = 0
-        self._made: dict[tuple[CodeType | None, int, str | None], Site] = {}
+        self._made: dict[tuple[CodeType | None, int, str | None, str], Site] = {}
+        self._derived: dict[tuple[str, str, str], Site] = {}
         self._ours = False
         self._checks_nan = True
         self._original: Any = None
@@ -304,6 +311,7 @@ class _Window:
         code: CodeType | None = None
         line = 0
         module: str | None = None
+        within = ""
         while frame is not None:
             current = frame.f_code
             if current is _CALL:
@@ -311,21 +319,42 @@ class _Window:
                     module = self._paths.get(id(frame.f_locals.get("self")))
                 if module is not None and code is not None:
                     break
+            elif code is None and current is _ENGINE:
+                within, of = _differentiated()
+                if of is not None:
+                    return self._derived.setdefault((of, of.module, within), _derived(of, within))
             elif code is None and not is_foreign(current.co_filename):
                 code, line = current, frame.f_lineno
                 if module is not None:
                     break
             frame = frame.f_back
-        known = self._made.get((code, line, module))
+        key = (code, line, module, within)
+        known = self._made.get(key)
         if known is None:
-            known = self._made[code, line, module] = _made(code, line, module)
+            known = self._made[key] = _made(*key)
         return known
 
 
 _NEAR = "the line was found by the neighbours of the operation: this very graph was not seen before"
 
 
-def _made(code: CodeType | None, line: int, module: str | None) -> Site:
+def _differentiated() -> tuple[str, Site | None]:
+    """(Name of the node whose derivative autograd computes now, where that node comes from)."""
+    node: Any = torch._C._current_autograd_node()
+    if node is None:
+        return "", None
+    stack = node.metadata.get(_TRACE)
+    known = stack and isinstance(stack[0], Site) and stack[0].place is not None
+    return node.name(), stack[0] if known else None
+
+
+def _derived(of: Site, within: str) -> Site:
+    site = Site(of)
+    site.place, site.module, site.in_model, site.within = of.place, of.module, of.in_model, within
+    return site
+
+
+def _made(code: CodeType | None, line: int, module: str | None, within: str) -> Site:
     place = None if code is None else Place(code.co_filename, line, code.co_name)
     name = "?" if place is None else place.file
     function = "?" if place is None else place.function
@@ -333,6 +362,7 @@ def _made(code: CodeType | None, line: int, module: str | None) -> Site:
     site.place = place
     site.module = module or ""
     site.in_model = module is not None
+    site.within = within
     return site
 
 
@@ -347,7 +377,7 @@ def _site_of(node: Any, *, keep: bool = False) -> Found | None:
     if isinstance(site, Site):
         if not keep:
             del node.metadata[_TRACE]
-        return Found(site.place, site.module, site.in_model)
+        return Found(site.place, site.module, site.in_model, within=site.within)
     place = remembered(node)
     return None if place is None else Found(place, None, False)
 
