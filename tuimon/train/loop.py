@@ -19,7 +19,7 @@ from tuimon.train import reach
 from tuimon.train.clearing import Clearing
 from tuimon.train.layers import alive, unwrap
 from tuimon.train.normlayers import norm_layers
-from tuimon.train.ranks import Ranks, is_compared
+from tuimon.train.ranks import EARLY, EVERY, Ranks
 from tuimon.train.stats import host_number
 from tuimon.train.summary import unseen
 
@@ -151,7 +151,7 @@ class Loop:
         self.synced = None
         self.clearing.plan_next(step)
         number = step + 1
-        if is_compared(number) or (self.ranks.waits and number % 8 == 0):
+        if number in EARLY or number % EVERY == 0 or (self.ranks.waits and number % 8 == 0):
             self._compare_ranks(number, track)
         if number in NORMS_AT:
             self._publish_norms(step)

@@ -24,8 +24,8 @@ from tuimon.model.loop import RankState
 from tuimon.train.stats import measurable
 
 # Updates whose weights are compared: often while replicas begin to drift, seldom later.
-_EARLY = frozenset((0, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512))
-_EVERY = 1024
+EARLY = frozenset((0, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512))
+EVERY = 1024
 MAX_TENSORS = 64
 MAX_ELEMENTS = 4096  # of each, evenly spread
 FRESH_S = 120.0  # files older than the process by more belong to an earlier training
@@ -37,7 +37,7 @@ _DROPPED_BITS = 4  # of single precision: sums in another order differ in them
 
 def is_compared(number: int) -> bool:
     """Whether checksums are made after so many updates."""
-    return number in _EARLY or number % _EVERY == 0
+    return number in EARLY or number % EVERY == 0
 
 
 class Ranks:
