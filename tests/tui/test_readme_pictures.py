@@ -14,7 +14,12 @@ from tools.screen_svg import text_layer
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-KEYS = {"overview": (), "layers": ("3",), "charts": ("2", "at", "1", "k", "enter"), "incident": ("v",)}
+KEYS = {
+    "overview": (),
+    "layers": ("3",),
+    "charts": ("2", "at", "1", "k", "enter"),
+    "incident": ("v",),
+}
 AGAIN = "make them anew: python tools/write_pictures.py"
 
 
