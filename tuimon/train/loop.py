@@ -123,13 +123,11 @@ class Loop:
     def _after_update(self, track: Track) -> None:
         was_due = self.clearing.due
         is_primary = track.index == 0
+        self._alone = 0 if is_primary else self._alone + 1
         if is_primary:
-            self._alone = 0
             self._end_of_primary(track)
-        else:
-            self._alone += 1
-            if self._alone >= ALONE:
-                self.clearing.plan_next(self._alone - ALONE)
+        elif self._alone >= ALONE:
+            self.clearing.plan_next(self._alone - ALONE)
         if was_due or self.clearing.due:
             self.clearing.of(track).after_update()
 

@@ -193,6 +193,21 @@ def test_symptoms(name: str):
     assert found(*records) == expected
 
 
+def test_a_training_without_optimizer_is_lost_where_nothing_finite_comes_back():
+    def told(steps: range, *others: Record) -> tuple[str, bool]:
+        engine = Engine()
+        for record in [*others, *(Loss(at, NAN_VALUE) for at in steps)]:
+            engine.see(record)
+        engine.close()
+        return engine.symptoms[0].severity, engine.unrecovered() == {"non-finite-loss"}
+
+    assert told(range(3, 19)) == ("critical", True)
+    assert told(range(3, 6)) == ("warning", False)  # too few to tell
+    assert told(range(0, 16)) == ("warning", False)  # it never was finite: nothing was lost
+    assert told(range(3, 60, 3)) == ("warning", False)  # it came back each time
+    assert told(range(3, 19), step(1)) == ("warning", False)  # updates tell of their own
+
+
 def test_one_incident_is_one_symptom_and_it_ends_after_calm():
     bad = [step(i, loss=NAN_VALUE) for i in range(10)]
     calm = [step(i) for i in range(10, 10 + RECOVERY_STEPS)]

@@ -15,18 +15,22 @@ from tuimon.diagnose.incidents import MAX_WAITING, PRIMARY, Detector, Incident
 from tuimon.diagnose.updates import Update, Updates
 from tuimon.model.records import AnyRecord, Loss, Symptom
 
+ROW = 8  # losses of a training without optimizer, one after the other: none comes back
+
 
 class NonFiniteLoss(Detector):
     """A loss that is NaN or Inf.
 
     Critical when the gradients of the same update are not finite and reach the weights; a warning
-    when they are finite, when the update was left out, or when there was no update at all.
+    when they are finite, when the update was left out, or when there was no update at all. A
+    training that has no optimizer is lost where its loss was finite at first and is not any more.
     """
 
     def __init__(self, rank: int = 0) -> None:
         self._rank = rank
         self._updates = Updates()
         self._batches = NewestBatches()
+        self._has_updates = False
         self._early: dict[int, Loss] = {}  # by step: losses whose update is still to come
         self._incidents: dict[int, Incident] = {}
 
@@ -49,6 +53,7 @@ class NonFiniteLoss(Detector):
             yield "non-finite-loss"
 
     def _judge(self, update: Update) -> Iterator[Symptom]:
+        self._has_updates = True
         early = None
         if update.optimizer == PRIMARY:
             yield from self._without_update(update.step)
@@ -70,14 +75,22 @@ class NonFiniteLoss(Detector):
 
     def _without_update(self, before: int | None) -> Iterator[Symptom]:
         """Losses whose update never came: the script left it out or ended."""
+        severity, fate = "warning", "no update followed it"
+        if before is None and not self._has_updates and self._is_lost():
+            severity, fate = "critical", "it has not come back, in a training without optimizer"
         for step in sorted(self._early):
             if before is not None and step >= before:
                 break
             loss = self._early.pop(step)
-            if self._incidents.setdefault(PRIMARY, Incident()).worsens("warning"):
+            if self._incidents.setdefault(PRIMARY, Incident()).worsens(severity):
                 text = loss_in_words(loss.value, loss.site)
                 note = self._batches.note(step)
-                yield self._symptom(step, "warning", f"{text}; no update followed it{note}")
+                yield self._symptom(step, severity, f"{text}; {fate}{note}")
+
+    def _is_lost(self) -> bool:
+        """Whether calls in a row gave nothing finite after the first ones had."""
+        steps = sorted(self._early)
+        return len(steps) >= ROW and steps[0] > 0 and steps[ROW - 1] == steps[0] + ROW - 1
 
     def _symptom(self, step: int, severity: str, detail: str) -> Symptom:
         return Symptom("non-finite-loss", step, self._rank, severity, detail)
