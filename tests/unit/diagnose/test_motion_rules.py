@@ -231,6 +231,34 @@ def test_a_jump_that_came_at_once_and_went_is_data(figures, first):
     assert max(found, key=lambda f: f.confidence).cause == (first or "lr-too-high")
 
 
+def test_a_jump_after_others_that_never_came_back_is_a_step_that_is_too_long():
+    """An outlier strikes out of the blue; where the loss had jumped before, and then ends, no."""
+    jumped = Symptom("spike", 30, 0, "info", "it jumped", {"times": 7000.0})
+    before = Symptom("spike", 26, 0, "info", "it jumped", {"times": 40.0})
+    ended = Symptom("non-finite-loss", 33, 0, "critical", "loss is NaN")
+    firsts = {}
+    for name, more in (
+        ("rings and ends", [before, ended]),
+        ("ends", [ended]),
+        ("rings and returns", [before]),
+    ):
+        run = Circumstances()
+        for step in range(31):
+            loss = 6e4 if step == 30 else 2.0 * 0.95**step
+            run.see(Step(step, 0, loss=loss, grad_norm=1.0, lrs=[0.1]))
+        evidence = Evidence([GROWING, jumped, *more], None, "none", (), run)
+        found = [f for rule in RULES for f in rule.conclude(evidence)]
+        best = max(found, key=lambda f: f.confidence)
+        firsts[name] = best.cause
+        if best.cause == "data-outlier":
+            assert ("came back" in best.evidence[0]) is (name == "rings and returns")
+    assert firsts == {
+        "rings and ends": "lr-too-high",
+        "ends": "data-outlier",
+        "rings and returns": "data-outlier",
+    }
+
+
 def test_waves_of_an_adaptive_optimizer_are_a_remark_and_noise_is_not():
     def wavy(size: float, wave: int) -> tuple[float, ...]:
         return tuple(0.01 * 2 ** (size * np.sin(6.3 * step / wave)) for step in range(300))

@@ -34,6 +34,7 @@ _SIZES = (
 )
 _NON_FINITE = ("non-finite-loss", "non-finite-gradient", "non-finite-parameter")
 RECOVERED, NEAR, FAR = 0.5, 3, 50.0  # of the first loss; updates; times the level
+RINGS = 50  # updates over which an instability shows itself
 ABSURD, SOON = 1e6, 3  # a first loss; updates after it
 GROWN = 1e9  # magnitude of an operand that has grown, in single precision
 
@@ -112,15 +113,30 @@ def _came_with_data(evidence: Evidence, run: Circumstances, symptom: Symptom) ->
         return None
     if any(abs(at - step) <= NEAR for at, _, _ in run.motion.raises):
         return None
+    ended = _ends_soon(evidence, step)
+    if ended and _rang_before(evidence, step):
+        return None
     for spike in evidence.symptoms:
         near = spike.kind == "spike" and spike.step is not None and abs(spike.step - step) <= 1
         if near and "lead_steps" not in spike.figures and spike.figures.get("times", 0) >= FAR:
-            times = number(spike.figures["times"])
+            came = f"its level was {number(level)}" if ended else f"came back to {number(level)}"
             return (
-                f"the loss rose {times} times within one update, from calm gradients, and came "
-                f"back to {number(level)}: a step that is too long builds up first"
+                f"the loss rose {number(spike.figures['times'])} times within one update, from "
+                f"calm gradients, and {came}: a step that is too long builds up first"
             )
     return None
+
+
+def _ends_soon(evidence: Evidence, step: int) -> bool:
+    """Whether what followed a jump was no return, but the end."""
+    bad = [s for s in evidence.symptoms if s.kind in _NON_FINITE and s.severity == "critical"]
+    return any(s.step is not None and 0 <= s.step - step <= RINGS for s in bad)
+
+
+def _rang_before(evidence: Evidence, step: int) -> bool:
+    """Whether the loss had jumped and come back shortly before: an instability announces itself."""
+    spikes = [s.step for s in evidence.symptoms if s.kind == "spike" and s.step is not None]
+    return any(1 < step - at <= RINGS for at in spikes)
 
 
 def _sudden(evidence: Evidence, run: Circumstances) -> Symptom | None:
