@@ -277,27 +277,54 @@ async def test_clip_asks_for_the_bound_once_then_cycles() -> None:
         await viewer.press("enter")  # too soon: typed ahead
         assert viewer.session.sent == []
         viewer.clock.now_s += 1
-        await viewer.press("backspace", *"x", "enter")
-        assert "is not a number" in viewer.text
+        await viewer.press("backspace", "x")
+        assert "a number is asked for" in viewer.text
+        assert "is not a number" in await viewer.press("enter")
         await viewer.press("ctrl+u", *"0.5", "enter")
         await viewer.until_sent(1)
         await viewer.show(run.frame(clip=Clip("on", 0.5)))
         await viewer.press("left_square_bracket", "right_square_bracket", "c")
         await viewer.until_sent(4)
-        await viewer.show(run.frame(clip=Clip("user", None)))
+        await viewer.show(run.frame(clip=Clip("off", None)))
         await viewer.press("c")
         await viewer.until_sent(5)
-        await viewer.show(run.frame(clip=Clip("user", 1.0)))
+        await viewer.show(run.frame(clip=Clip("user", None)))
         await viewer.press("c")
         await viewer.until_sent(6)
         assert viewer.session.sent == [
             SetClip("on", 0.5),
             SetMaxNorm(0.25),
             SetMaxNorm(0.5),
+            SetClip("off"),
             SetClip("user"),
             SetClip("on"),
-            SetClip("off"),
         ]
+
+
+async def test_clip_never_begins_by_taking_the_script_s_own_clipping_away() -> None:
+    run = FakeRun(steps=400)
+    async with driven(run.frame(clip=Clip("user", 2.5))) as viewer:
+        text = await viewer.press("c")
+        assert "clip gradients" in text and "max_norm 2.5" in " ".join(text.split())
+        assert "the script's own clipping, max_norm 2.5" in text
+        viewer.clock.now_s += 1
+        await viewer.press("enter")
+        await viewer.until_sent(1)
+        assert viewer.session.sent == [SetClip("on", 2.5)]
+
+
+@pytest.mark.parametrize(("key", "word"), [("c", "max_norm"), ("R", "learning rate ×")])
+async def test_a_number_is_asked_for_and_no_letters_go_into_it(key: str, word: str) -> None:
+    async with driven(FakeRun(steps=400).frame(clip=Clip("user", None))) as viewer:
+        await viewer.press(key)
+        viewer.clock.now_s += 1
+        text = await viewer.press(*"cpi")
+        line = next(row for row in text.splitlines() if f"  {word}" in row)
+        assert line.split(word)[-1].split()[0] == "1", "what cannot be in a number is not taken"
+        assert "a number" in text
+        text = await viewer.press("2", "full_stop", "full_stop", *"5x", "minus", *"e-1")
+        line = next(row for row in text.splitlines() if f"  {word}" in row)
+        assert line.split(word)[-1].split()[0] == "2.5e-1" and "a number" not in text
 
 
 async def test_what_is_typed_takes_the_place_of_what_a_question_proposes() -> None:

@@ -95,7 +95,7 @@ ACTIONS = (
     Action(
         "clip",
         ("c",),
-        "clipping: off → on → the script's own",
+        "clipping: on → off → the script's own",
         TRAINING,
         "clip",
         needs_training=True,

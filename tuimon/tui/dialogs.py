@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -28,6 +29,7 @@ _WIDTH = 68
 _HELP_WIDTH = 104
 _HELP_COLUMNS = ((REPLAY, VIEWS, TRAINING), (TIME, ROWS))
 _MAX_TYPED = 1024
+_NUMBER_SO_FAR = re.compile(r"[+-]?\d*\.?\d*([eE][+-]?\d*)?", re.ASCII)
 
 Answer = TypeVar("Answer")
 
@@ -111,24 +113,33 @@ class Dialog(ModalScreen[Answer]):
 class TypedLine:
     """One line of typed text with a cursor; a `proposal` gives way to the first thing typed."""
 
-    def __init__(self, content: str = "", *, proposal: bool = False) -> None:
+    def __init__(
+        self, content: str = "", *, proposal: bool = False, is_number: bool = False
+    ) -> None:
         self.content = content
         self.at = len(content)
         self.is_proposal = proposal
+        self.is_number = is_number
+        self.problem = ""  # why the newest thing typed was not taken
 
     def insert(self, typed: str) -> None:
-        """Put text in at the cursor."""
+        """Put text in at the cursor; what cannot be in a number leaves a line for one as it is."""
+        clean = plain(typed.strip() if self.is_number else typed, _MAX_TYPED)
+        before, after = self.content[: self.at], self.content[self.at :]
         if self.is_proposal:
-            self._clear()
-        clean = plain(typed, _MAX_TYPED)
-        room = _MAX_TYPED - len(self.content)
-        self.content = self.content[: self.at] + clean[:room] + self.content[self.at :]
-        self.at += min(len(clean), room)
+            before = after = ""
+        clean = clean[: _MAX_TYPED - len(before) - len(after)]
+        if self.is_number and not _NUMBER_SO_FAR.fullmatch(before + clean + after):
+            self.problem = f"a number is asked for: {clean[:20]!r} was not taken"
+            return
+        self.problem, self.is_proposal = "", False
+        self.content, self.at = before + clean + after, len(before) + len(clean)
 
     def press(self, event: Key) -> bool:
         """React to an editing key; False when the key does not edit."""
         moves = {"left": self.at - 1, "right": self.at + 1, "home": 0, "ctrl+a": 0}
         moves |= {"end": len(self.content), "ctrl+e": len(self.content)}
+        self.problem = ""
         if event.key in moves:
             self.at = max(0, min(moves[event.key], len(self.content)))
             self.is_proposal = False
@@ -175,7 +186,7 @@ class QuestionDialog(Dialog[AnyCommand | None]):
     def __init__(self, look: Look, clock: Clock, question: Question) -> None:
         super().__init__(look, clock)
         self.question = question
-        self.line = TypedLine(question.default, proposal=True)
+        self.line = TypedLine(question.default, proposal=True, is_number=question.is_number)
         self.problem = ""
 
     def draw(self) -> None:
@@ -217,7 +228,7 @@ class QuestionDialog(Dialog[AnyCommand | None]):
         elif event.key == "escape" or (not self.question.label and event.key in ("n", "q")):
             self.dismiss(None)
         elif self.question.label and self.line.press(event):
-            self.problem = ""
+            self.problem = self.line.problem
             self.draw()
 
     def _confirm(self) -> None:
@@ -233,6 +244,7 @@ class QuestionDialog(Dialog[AnyCommand | None]):
         event.stop()
         if self.question.label and not self.is_deaf:
             self.line.insert(event.text)
+            self.problem = self.line.problem
             self.draw()
 
 

@@ -68,6 +68,7 @@ class Question:
         label: what to type; "" asks for yes or no only.
         default: what the line holds at first.
         answer: turns what was typed into a command, or into the reason why it cannot.
+        is_number: nothing goes into the line that a number cannot begin with.
     """
 
     title: str
@@ -75,6 +76,7 @@ class Question:
     answer: Callable[[str], AnyCommand | str]
     label: str = ""
     default: str = ""
+    is_number: bool = False
 
 
 Intent = AnyCommand | Question | str
@@ -177,6 +179,7 @@ def _roll_back(scene: Scene) -> Intent:
         answer,
         label="learning rate ×",
         default="1",
+        is_number=True,
     )
 
 
@@ -187,27 +190,31 @@ def _snapshot(scene: Scene) -> str:
 
 
 def _clip(scene: Scene) -> Intent:
-    """Off → on → as the script wrote it. A script that does not clip counts as off."""
+    """On → off → as the script wrote it: no training loses its clipping by the first press."""
     clip = scene.frame.clip
     if clip.mode == CLIP_ON:
-        return SetClip(CLIP_USER)
-    if clip.mode == CLIP_USER and clip.max_norm is not None:
         return SetClip(CLIP_OFF)
+    if clip.mode == CLIP_OFF:
+        return SetClip(CLIP_USER)
     if scene.max_norm_known:
         return SetClip(CLIP_ON)
     series = scene.frame.series.get("grad_norm")
     now = series.last if series is not None else None
     usual = series.ema if series is not None else None
+    words = f"the script's own clipping, max_norm {number(clip.max_norm)}"
+    own = [] if clip.max_norm is None else [("instead of", words)]
     return Question(
         "clip gradients",
         (
             ("now", f"gradient norm {number(now)}, usual {number(usual)}"),
             ("does", "the same as torch.nn.utils.clip_grad_norm_, from the next update on"),
-            ("undo", "c again"),
+            *own,
+            ("undo", "u, or c once more: off, and again: as the script wrote it"),
         ),
         lambda typed: _clip_answer(typed),
         label="max_norm",
         default=number(clip.max_norm or _DEFAULT_MAX_NORM).replace(",", ""),
+        is_number=True,
     )
 
 
