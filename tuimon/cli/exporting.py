@@ -42,7 +42,8 @@ def export(
         where = plain(str(error.filename), 200)
         raise Refused(f"{where} is there already; give an empty folder") from error
     except OSError as error:
-        where = plain(str(error.filename or ""), 200)
+        folders = [each for each in (csv, parquet, tensorboard) if each is not None]
+        where = plain(str(error.filename or " or ".join(folders)), 200)
         raise Refused(f"cannot write {where}: {error.strerror or type(error).__name__}") from error
     for path, count in written.items():
         click.echo(f"{plain(str(path), 200)}: {count:,} rows", err=True)

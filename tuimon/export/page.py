@@ -24,7 +24,7 @@ STYLE = """
 --s0:#6ea8e0;--s1:#e0a060;--s2:#8fcf7f;--s3:#c79be0;--bad:#ff6fa0;--warn:#f0b050;--good:#80d080}}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);
 max-width:1000px;margin:2rem auto;padding:0 1rem}
-h1{font-size:1.5rem;margin:0}h2{font-size:1.15rem;margin:2rem 0 .4rem;
+h1{font-size:1.5rem;margin:2.5rem 0 .5rem}h2{font-size:1.15rem;margin:2rem 0 .4rem;
 border-bottom:1px solid var(--line)}h3{font-size:1rem;margin:.8rem 0 .2rem}
 .outcome{display:inline-block;padding:.1rem .6rem;border:2px solid;border-radius:.4rem;
 font-weight:700}.diverged,.crashed{color:var(--bad)}.unhealthy,.stalled{color:var(--warn)}
@@ -65,6 +65,10 @@ def page(runs: Sequence[PostMortem], parting: Parting | None = None, *, written_
     if parting is not None:
         body.append(tag("h1", f"{title}: where they part"))
         body += [_section(each) for each in parting.sections()]
+        names = [each.title for each in runs]
+        if len(set(names)) < len(names):  # the same script twice
+            names = [str(each.document["run"]["id"]) for each in runs]
+        body += _titled("Both runs", pictures.together([each.frame for each in runs], names))
     for each in runs:
         body += _run(each)
     when = datetime.fromtimestamp(written_at_s, UTC).strftime("%Y-%m-%d %H:%M UTC")

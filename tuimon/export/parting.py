@@ -14,6 +14,7 @@ import numpy as np
 from tuimon.export.postmortem import PostMortem
 from tuimon.export.story import Section, Table
 from tuimon.feed.recording import Recording
+from tuimon.model.commands import title_words
 from tuimon.model.records import LayerTable, Step
 from tuimon.model.units import count, json_number, number
 from tuimon.view.frame import Floats
@@ -22,6 +23,7 @@ SCHEMA = "tuimon.parting/1"
 PRIMARY = 0
 CLEARLY_FRAC = 0.01  # a difference that is more than rounding
 _MOST_LAYERS = 20
+_HARMLESS = frozenset(("Pause", "Resume", "StepOnce", "Dump", "Inspect", "SaveCheckpoint"))
 _FIGURES = ("loss", "grad_norm", "loss_scale")
 
 
@@ -53,6 +55,8 @@ class Parting:
         clearly: the first step at which loss or norm differ by more than `CLEARLY_FRAC`, or one
             of them is not finite.
         only: parameters that only one of the models has, or that have another shape.
+        reached: (name of the run, step, words) of what was asked of one of them up to the first
+            difference and took effect.
         begun: (what, first, second) of how they were started, where that differs.
     """
 
@@ -62,6 +66,7 @@ class Parting:
     first: Difference | None = None
     clearly: Difference | None = None
     only: list[str] = field(default_factory=list)
+    reached: list[tuple[str, int, str]] = field(default_factory=list)
     begun: list[tuple[str, str, str]] = field(default_factory=list)
 
     def sections(self) -> list[Section]:
@@ -70,6 +75,7 @@ class Parting:
         if self.only:
             shown = ", ".join(self.only[:_MOST_LAYERS])
             text.append(f"Parameters that are not the same in both models: {shown}.")
+        text += [f"{who}: {words} at step {step:,}." for who, step, words in self.reached]
         found = [Section("Where they part", text)]
         for title, each in (("The first difference", self.first), ("More than 1 %", self.clearly)):
             if each is not None and (each is not self.first or title.startswith("The")):
@@ -131,7 +137,21 @@ def compare(first: PostMortem, second: PostMortem) -> Parting:
         if _is_clear(found):
             parting.clearly = parting.clearly or found
     parting.only = _only(a.table, b.table)
+    if parting.first is not None:
+        parting.reached = [
+            told for each in (first, second) for told in _reached(each, parting.first.step)
+        ]
     return parting
+
+
+def _reached(run: PostMortem, until: int) -> list[tuple[str, int, str]]:
+    """Interventions that took effect by a step, and may be why it is another one."""
+    return [
+        (run.title, int(each["step"]), title_words(str(each["command"])))
+        for each in run.document.get("interventions") or []
+        if each.get("state") == "applied" and each.get("step") is not None
+        if each["step"] <= until and each["command"] not in _HARMLESS
+    ]
 
 
 class _Updates:

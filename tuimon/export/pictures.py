@@ -21,6 +21,7 @@ _MOST_CHARTS = 24
 _LAYERS_SHOWN = 3
 _HISTOGRAM_BARS = 33
 _FIRST = ("loss", "grad_norm", "loss_scale", "step_s")
+_TOGETHER = ("loss", "grad_norm", "loss_scale")
 _UNITS = {"step_s": "seconds a step", "grad_norm": "gradient norm, before clipping"}
 
 
@@ -37,6 +38,27 @@ def charts(frame: Frame) -> list[Element]:
             Line(each.name, each.envelope(window.first, window.end, columns)) for each in members
         ]
         found.append(chart(title, lines, window, told))
+    return found
+
+
+def together(frames: Sequence[Frame], names: Sequence[str]) -> list[Element]:
+    """What two runs have in common, one over the other; each has its name."""
+    windows = [window for each in frames if (window := _window(each)) is not None]
+    if len(windows) < len(frames):
+        return []
+    window = Window(min(each.first for each in windows), max(each.end for each in windows))
+    columns = max(1, min(COLUMNS, window.end - window.first))
+    found = []
+    for title, members in _groups(frames[0].series)[:_MOST_CHARTS]:
+        for name in [each.name for each in members]:
+            both = [each.series[name] for each in frames if name in each.series]
+            if len(both) < len(frames) or (len(members) == 1 and name not in _TOGETHER):
+                continue
+            lines = [
+                Line(called, each.envelope(window.first, window.end, columns))
+                for called, each in zip(names, both, strict=True)
+            ]
+            found.append(chart(title if len(members) == 1 else name, lines, window))
     return found
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tuimon.feed.recording import Recording
+from tuimon.model.findings import FindingRecord
 from tuimon.model.records import (
     NO_GRAD,
     UNMEASURED,
@@ -20,11 +21,13 @@ from tuimon.model.records import (
     LayerTable,
     Scalars,
     Step,
+    Symptom,
     loss_of,
 )
 from tuimon.model.text import plain
 
 STEPS, SCALARS, EVENTS, LAYERS = "steps", "scalars", "events", "layers"
+SYMPTOMS, FINDINGS = "symptoms", "findings"
 MAX_GROUPS = 8  # learning rates that have a column
 LATE_ROWS = 256  # updates that wait for what a device says of them
 
@@ -38,11 +41,13 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     STEPS: (*_OF_STEP, *LRS),
     SCALARS: ("step", "name", "value"),
     EVENTS: ("step", "time_s", "severity", "kind", "text"),
+    SYMPTOMS: ("step", "rank", "severity", "kind", "text"),
+    FINDINGS: ("step", "rank", "severity", "kind", "status", "confidence", "place", "text"),
     LAYERS: ("step", "optimizer", "layer", "grad_norm"),
 }
 # Columns that are no numbers with a fraction, by type.
-INTEGERS = frozenset(("step", "optimizer", "bad_total", "data_epoch", "batch_index"))
-WORDS = frozenset(("clip", "name", "severity", "kind", "text", "layer"))
+INTEGERS = frozenset(("step", "rank", "optimizer", "bad_total", "data_epoch", "batch_index"))
+WORDS = frozenset(("clip", "name", "severity", "kind", "status", "place", "text", "layer"))
 TRUTHS = frozenset(("skipped",))
 
 
@@ -62,6 +67,7 @@ def rows(recording: Recording, *, with_layers: bool = False) -> Iterator[Row]:
     """
     waiting: deque[tuple[Step, dict[str, Any]]] = deque()
     table: LayerTable | None = None
+    findings: dict[str, FindingRecord] = {}  # the newest of each id
     for _, record in recording.records():
         match record:
             case LayerTable():
@@ -78,10 +84,16 @@ def rows(recording: Recording, *, with_layers: bool = False) -> Iterator[Row]:
                 yield from _of_scalars(record)
             case Event():
                 yield Row(EVENTS, _of_event(record))
+            case Symptom():
+                yield Row(SYMPTOMS, _of_symptom(record))
+            case FindingRecord():
+                findings[record.id] = record
         while waiting and (not waiting[0][0].late or len(waiting) > LATE_ROWS):
             yield Row(STEPS, waiting.popleft()[1])
     for _, values in waiting:
         yield Row(STEPS, values)
+    for finding in findings.values():
+        yield Row(FINDINGS, _of_finding(finding))
 
 
 def _of_step(record: Step) -> dict[str, Any]:
@@ -120,6 +132,31 @@ def _of_event(record: Event) -> dict[str, Any]:
         "severity": record.severity,
         "kind": record.kind,
         "text": plain(record.text),
+    }
+
+
+def _of_symptom(record: Symptom) -> dict[str, Any]:
+    return {
+        "step": record.step,
+        "rank": record.rank,
+        "severity": record.severity,
+        "kind": record.kind,
+        "text": plain(record.detail),
+    }
+
+
+def _of_finding(record: FindingRecord) -> dict[str, Any]:
+    line = f"{record.file}:{record.line}" if record.file else ""
+    place = (record.op, record.module, record.param, line)
+    return {
+        "step": record.step,
+        "rank": record.rank,
+        "severity": record.severity,
+        "kind": record.cause,
+        "status": record.status,
+        "confidence": record.confidence,
+        "place": plain(" ".join(each for each in place if each)),
+        "text": plain("; ".join(record.evidence)),
     }
 
 

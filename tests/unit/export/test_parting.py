@@ -15,7 +15,7 @@ from tests.unit.export.recorded import NAMES, a_night, step, write
 from tuimon.cli import status_of
 from tuimon.export.parting import Parting, compare
 from tuimon.export.postmortem import open_run
-from tuimon.model.records import AnyRecord, Step
+from tuimon.model.records import AnyRecord, CommandState, Goodbye, Step
 
 
 def parting(one: list[AnyRecord], other: list[AnyRecord]) -> Parting:
@@ -72,3 +72,13 @@ def test_the_report_of_two_runs(tmp_path: Path) -> None:
     document = json.loads((tmp_path / "x.json").read_text())
     assert document["schema"] == "tuimon.parting/1" and document["first"]["step"] == 7
     assert [each["outcome"] for each in document["runs"]] == ["healthy", "diverged"]
+
+
+def test_what_was_asked_of_one_run_is_said_where_they_part() -> None:
+    asked = CommandState("1", "SetMaxNorm", "applied", step=7, old="1", new="0.5")
+    paused = CommandState("2", "Pause", "applied", step=3)
+    late = CommandState("3", "ScaleLr", "applied", step=12)
+    one = a_night(20, None)
+    other = [*a_night(20, 7)[:-1], asked, paused, late, Goodbye("ok", 0)]
+    found = parting(one, other)
+    assert found.reached == [("second", 7, "max_norm")]

@@ -12,7 +12,8 @@ import pytest
 from tests.unit.export.recorded import BAD_STEP, NAMES, STEPS, a_night, write
 from tuimon.cli import status_of
 from tuimon.errors import EXIT_REFUSED, EXIT_USAGE
-from tuimon.model.records import NO_GRAD, UNMEASURED, DeviceStats, LayerTable, Step
+from tuimon.model.findings import FindingRecord
+from tuimon.model.records import NO_GRAD, UNMEASURED, DeviceStats, LayerTable, Step, Symptom
 from tuimon.model.text import plain
 
 
@@ -93,3 +94,17 @@ def test_a_layer_without_gradient_has_no_row(tmp_path: Path) -> None:
     assert status_of(["export", str(run), "--csv", str(out), "--layers"]) == 0
     rows = list(csv.DictReader((out / "layers.csv").open()))
     assert [(row["layer"], row["grad_norm"]) for row in rows] == [("b", "2.0")]
+
+
+def test_symptoms_and_the_newest_of_each_finding_have_rows(tmp_path: Path) -> None:
+    records = [
+        Symptom("spike", 3, 0, "info", "it jumped"),
+        FindingRecord("a", "log-zero", status="consistent", step=3, file="t.py", line=7),
+        FindingRecord("a", "log-zero", status="confirmed", step=3, file="t.py", line=7),
+    ]
+    run, out = write(tmp_path / "run", records), tmp_path / "out"
+    assert status_of(["export", str(run), "--csv", str(out)]) == 0
+    (symptom,) = csv.DictReader((out / "symptoms.csv").open())
+    (finding,) = csv.DictReader((out / "findings.csv").open())
+    assert (symptom["step"], symptom["kind"], symptom["text"]) == ("3", "spike", "it jumped")
+    assert (finding["status"], finding["place"]) == ("confirmed", "t.py:7")
