@@ -289,7 +289,7 @@ def write_report(*, runs: tuple[str, ...], output: str) -> int:
 
 @cli.command(name="export")
 @click.argument("run", metavar="[RUN|FILE]", required=False)
-@click.option("--csv", metavar="DIR", help="A CSV file a table: steps, scalars, events.")
+@click.option("--csv", metavar="DIR", help="A CSV file a table: steps, scalars, events, findings…")
 @click.option("--parquet", metavar="DIR", help="The same as Parquet.")
 @click.option("--tensorboard", metavar="DIR", help="Scalars and histograms for TensorBoard.")
 @click.option("--layers", "with_layers", is_flag=True, help="Also each layer's norm at each step.")
