@@ -189,7 +189,7 @@ class Watching:
 
     def _causes(self, session: Session) -> list[str]:
         """The likeliest cause, where the scribe has concluded one by now."""
-        if session.info is None or session.step is None:
+        if session.info is None or (session.step is None and session.first_non_finite is None):
             return []
         if self._kind == "stopped" and session.first_non_finite is None:
             return []  # somebody is waiting for the shell, and nothing asks for an explanation
