@@ -47,4 +47,21 @@ def test_changes_are_taken_back_in_order(feed: Feed) -> None:
     texts = [event.text for event in feed.events if event.kind == "undo"]
     assert texts[0] == "undone: learning rate 0.3 → 0.07 from update 8 on"
     assert texts[-1] == "undone: clip and max_norm on 0.7, 0.7 → user, none from update 14 on"
+    assert first.reason == "takes back clip on 0.7"
     assert {step.lrs[0] for step in feed.steps[-2:]} == {0.3}
+
+
+def test_an_undo_says_what_it_takes_back_also_where_that_had_changed_nothing(feed: Feed) -> None:
+    model = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+    tuimon.watch(model, optimizer)
+    told = []
+    for command in (commands.SetClip("off"), commands.ReleaseLr(), commands.Undo()):
+        told.append(feed.ask(command).id)
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+    undone = feed.states(told[-1])[-1]
+    assert (undone.state, undone.old, undone.new) == ("applied", None, None)
+    assert undone.reason == "takes back the script's own learning rate, which had changed nothing"
+    event = next(event for event in feed.events if event.kind == "undo")
+    assert event.text == "undone: the script's own learning rate, which had changed nothing"

@@ -44,9 +44,10 @@ class Answers:
         new: str | None,
         *,
         step: int | None = None,
+        reason: str = "",
     ) -> None:
         """Publish that a command takes effect, at the coming update if no other is named."""
-        self._publish(request, "applied", old=old, new=new, step=step)
+        self._publish(request, "applied", old=old, new=new, step=step, reason=reason)
 
     def refuse(self, request: commands.Request, reason: str) -> None:
         """Publish that an accepted command could not be carried out after all."""

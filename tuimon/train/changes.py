@@ -31,8 +31,8 @@ class Changes:
     def __init__(self, observer: Observer, gate: Gate) -> None:
         self._observer = observer
         self._gate = gate
-        # What puts back what a change has changed, exactly as it was.
-        self._undo: deque[Callable[[], None]] = deque(maxlen=MAX_UNDONE)
+        # What each change is called, and what puts back what it has changed, exactly as it was.
+        self._undo: deque[tuple[str, Callable[[], None]]] = deque(maxlen=MAX_UNDONE)
 
     def takes(self, request: commands.Request, track: Track) -> bool:
         """Carry out a command that changes updates; False for any other."""
@@ -56,27 +56,34 @@ class Changes:
     def undo_newest(self) -> None:
         """Take back a change that other ranks could not make, before anybody was told of it."""
         if self._undo:
-            self._undo.pop()()
+            self._undo.pop()[1]()
 
     def scale(self, factor: float) -> None:
         """Scale all learning rates from now on, as a part of another command."""
-        self._undo.append(self._put_rates())
+        words = f"{commands.ScaleLr(factor).words} of a roll back"
+        self._undo.append((words, self._put_rates()))
         self._observer.rates.scale(factor)
 
     def _take_back(self, request: commands.Request, track: Track) -> None:
         if not self._undo:
             self._gate.refuse(request, "nothing to undo: no change of clipping or rates stands")
             return
-        old = self._in_words(track)
-        self._undo.pop()()
+        old, was_set = self._in_words(track), self._asked_for()
+        called, put_back = self._undo.pop()
+        put_back()
         new = self._in_words(track)
         changed = [(word, was, now) for (word, was), (_, now) in zip(old, new, strict=True)]
-        changed = [each for each in changed if each[1] != each[2]] or changed[:1]
+        changed = [each for each in changed if each[1] != each[2]]
+        step = self._first_clipped(track)
+        if not changed:  # of the optimizer that is told of, at least
+            called += ", which had changed nothing" if self._asked_for() == was_set else ""
+            self._gate.applied(request, None, None, step=step, reason=f"takes back {called}")
+            self._gate.event("undo", f"undone: {called}", request)
+            return
         words = " and ".join(word for word, _, _ in changed)
         before = ", ".join(was for _, was, _ in changed)
         after = ", ".join(now for _, _, now in changed)
-        step = self._first_clipped(track)
-        self._gate.applied(request, before, after, step=step)
+        self._gate.applied(request, before, after, step=step, reason=f"takes back {called}")
         text = f"undone: {words} {before} → {after} from update {step} on"
         self._gate.event("undo", text, request)
 
@@ -90,6 +97,10 @@ class Changes:
             ("max_norm", bound),
             ("learning rate", in_words(rates)),
         ]
+
+    def _asked_for(self) -> tuple[object, ...]:
+        clipping, rates = self._observer.clipping, self._observer.rates
+        return clipping.mode, clipping.max_norm, rates.factor, dict(rates.fixed)
 
     def _put_clipping(self) -> Callable[[], None]:
         clipping = self._observer.clipping
@@ -123,10 +134,10 @@ class Changes:
             if bound is None:
                 self._gate.refuse(request, "no max_norm is known; name one")
                 return
-            self._undo.append(self._put_clipping())
+            self._undo.append((command.words, self._put_clipping()))
             clipping.max_norm = bound
         else:
-            self._undo.append(self._put_clipping())
+            self._undo.append((command.words, self._put_clipping()))
         clipping.mode = command.mode
         new = clipping.describe()
         self._gate.applied(request, old, new, step=step)
@@ -135,7 +146,7 @@ class Changes:
     def _set_max_norm(self, request: commands.Request, bound: float, step: int) -> None:
         clipping = self._observer.clipping
         old = "none" if clipping.max_norm is None else f"{clipping.max_norm:g}"
-        self._undo.append(self._put_clipping())
+        self._undo.append((request.command.words, self._put_clipping()))
         clipping.max_norm = bound
         self._gate.applied(request, old, f"{bound:g}", step=step)
         self._gate.event("clip", f"max_norm {old} → {bound:g} from update {step} on", request)
@@ -171,7 +182,7 @@ class Changes:
         else:
             chosen = groups if command.group is None else [command.group]
             rates.fix(whose.index, chosen, command.value)
-        self._undo.append(put_back)
+        self._undo.append((command.words, put_back))
         new = in_words(rates.of(whose.index, optimizer))
         self._gate.applied(request, old, new)
         step = roster.next_step()
