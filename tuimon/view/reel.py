@@ -1,34 +1,28 @@
-"""A place in a recording: the records from there on, where a step begins, and the next event.
+"""A place in a recording: the records from there on, and where a step begins.
 
 Belongs to one thread. Reads only as far as it is asked to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import msgspec
-
-from tuimon.feed.codec import decode
 from tuimon.feed.frames import Frame
 from tuimon.feed.history import History
 from tuimon.feed.recording import Recording
 from tuimon.model.ranks import RankRows
 from tuimon.model.records import (
     AnyRecord,
+    DeviceStats,
     Event,
     Goodbye,
     Loss,
     Memory,
     Output,
     Step,
-    Symptom,
     System,
 )
 
 PRIMARY = 0
 _TIMED = (Event, System, Memory, Output, Goodbye, RankRows)
-_TELLING = {cls.__struct_config__.tag for cls in (Event, Loss, Symptom)}
 
 
 class Reel:
@@ -38,12 +32,15 @@ class Reel:
         segment: the one it began with.
         ordinal: of the newest record that was taken.
         is_over: everything that is recorded has been taken.
+        told: newest step that a record which was taken speaks of; -1 before there is one.
     """
 
     def __init__(self, recording: Recording, segment: int = 0) -> None:
         self.segment = segment
         self.ordinal = 0
         self.is_over = False
+        self.told = -1
+        self._step = -1  # newest update of the primary optimizer
         self._recording = recording
         self._frames = recording.frames(segment)
         self._next: tuple[Frame, AnyRecord] | None = None
@@ -66,24 +63,33 @@ class Reel:
         if self._next is not None:
             self.ordinal = self._next[0].ordinal
             self._next = None
+        if record is not None:
+            self._follow(record)
         return record
 
-    def search(self, after_step: int | None) -> Iterator[int | None]:
-        """Look ahead for what is told as critical; its step, after as many None as it takes."""
-        for count, frame in enumerate(self._recording.frames(self.segment_now())):
-            if frame.ordinal > self.ordinal and frame.kind in _TELLING:
-                step = telling_step(frame)
-                if step is not None and (after_step is None or step > after_step):
-                    yield step
-                    return
-            if count % 256 == 255:
-                yield None
+    def is_beyond(self, record: AnyRecord) -> bool:
+        """Whether it is of a later step than the newest, or of one that the run goes on from."""
+        step = tells_of(record)
+        return step is not None and (step > self._step or isinstance(record, Step))
+
+    def _follow(self, record: AnyRecord) -> None:
+        step = tells_of(record)
+        if step is None:
+            return
+        is_update = isinstance(record, Step)
+        is_back = is_update and step <= self._step
+        self.told = step if is_back else max(step, self.told)
+        self._step = step if is_update else self._step
 
     def segment_now(self) -> int:
         """The segment that the place lies in."""
-        starts = [each.first for each in self._recording.segments]
-        inside = [place for place, first in enumerate(starts) if first <= self.ordinal + 1]
-        return max(inside, default=0)
+        return segment_behind(self._recording, self.ordinal)
+
+
+def segment_behind(recording: Recording, ordinal: int) -> int:
+    """The segment in which the records behind this one begin."""
+    starts = [each.first for each in recording.segments]
+    return max((place for place, first in enumerate(starts) if first <= ordinal + 1), default=0)
 
 
 def time_of(record: AnyRecord) -> float | None:
@@ -95,15 +101,12 @@ def time_of(record: AnyRecord) -> float | None:
     return None
 
 
-def telling_step(frame: Frame) -> int | None:
-    """The step of an event, loss or symptom that a person would want to look at."""
-    try:
-        record = decode(frame.payload)
-    except (msgspec.DecodeError, ValueError):
+def tells_of(record: AnyRecord) -> int | None:
+    """The update of the primary optimizer that a record speaks of; None where of none."""
+    if isinstance(record, Step | DeviceStats) and record.optimizer != PRIMARY:
         return None
-    if isinstance(record, Event | Symptom):
-        return record.step if record.severity == "critical" else None
-    return record.step if isinstance(record, Loss) else None
+    step = getattr(record, "step", None)
+    return step if isinstance(step, int) else None
 
 
 def start_for(recording: Recording, step: int | None) -> tuple[int, History | None]:

@@ -7,7 +7,6 @@ what takes long is done in pieces, one a tick.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,13 +17,14 @@ from tuimon.feed.recordings import find_recording
 from tuimon.feed.registry import RunInfo
 from tuimon.feed.tail import Clock
 from tuimon.model.commands import AnyCommand
-from tuimon.model.records import CommandState, Step
+from tuimon.model.records import CommandState
 from tuimon.model.units import count
 from tuimon.view.frame import GONE, LIVE, LOADING, Exit, Frame, Replay
 from tuimon.view.late_start import apply_history
-from tuimon.view.reel import PRIMARY, Reel, start_for, steps_of, time_of
+from tuimon.view.reel import Reel, start_for, steps_of, time_of
 from tuimon.view.source import SourceStatus, exit_of, hello_of
 from tuimon.view.staleness import Signs, judge
+from tuimon.view.stops import Stops
 from tuimon.view.store import RunState, Standing
 
 TICK_S = 0.03  # as a live viewer: a third of a frame at 10 Hz
@@ -74,7 +74,7 @@ class ReplaySession:
         self._now_s: float | None = None  # recorded time of the picture
         self._ticked_s = stopwatch()
         self._target: int | None = None
-        self._search: Iterator[int | None] | None = None
+        self._stops = Stops(recording)
         self._notice = ""
         self.first_step, self.last_step = steps_of(recording)
         self._begin(recording.segments[0].checkpoint())
@@ -99,22 +99,22 @@ class ReplaySession:
     @property
     def is_busy(self) -> bool:
         """Whether it is on its way to a step, or looks for one."""
-        return self._target is not None or self._search is not None
+        return self._target is not None or self._stops.is_looked_for
 
     def tick(self) -> Frame:
         """Let time pass, take in what was recorded in it, and return the picture."""
         now_s = self._stopwatch()
         passed_s = min(LONGEST_TICK_S, max(0.0, now_s - self._ticked_s))
         self._ticked_s = now_s
-        if self._search is not None:
+        if self._stops.is_looked_for:
             self._look_on(now_s + SEEK_TICK_S)
         if self._target is not None:
             self._approach(now_s + SEEK_TICK_S)
-        elif self.playing and self._search is None:
+        elif self.playing and not self._stops.is_looked_for:
             self._play(passed_s * self.speed, now_s + TICK_S)
         if self.step is not None:
             self.last_step = max(self.step, self.last_step or 0)
-        return replace(self.state.frame(self._standing()), replay=self._replay())
+        return replace(self.state.frame(self._standing()), replay=_place_of(self, self._now_s))
 
     def toggle(self) -> None:
         """Play or pause; at the end, play from the beginning again."""
@@ -129,26 +129,29 @@ class ReplaySession:
         self.speed = min(FASTEST, max(SLOWEST, self.speed * factor))
 
     def one_step(self) -> None:
-        """Go on by one update, and stay there."""
+        """Go on by one update, and stay there; on the way to a step, go one further."""
         self.playing = False
-        self._target = 0 if self.step is None else self.step + 1
+        if self._target is not None and self._target != END:
+            self._target += 1
+        elif not self.is_busy:
+            self._target = 0 if self.step is None else self.step + 1
 
     def go_by(self, share: float) -> None:
         """Go back or on by a share of the whole run."""
         last = self.last_step or self.step or 0
         span = max(1, last - (self.first_step or 0))
-        here = self.step if self.step is not None else (self.first_step or 0)
-        if self._target is not None:  # a key that is pressed again, on the way there
-            here = last if self._target == END else self._target
-        self.go_to(max(0, here + round(span * share)))
+        here = self._heading_for() or self.first_step or 0
+        self.go_to(max(0, (last if here == END else here) + round(span * share)))
 
     def go_to(self, step: int) -> None:
         """Show the run as it was after this step; `END` is the last one."""
         place, history = start_for(self._recording, None if step == END else step)
         here = self.step
-        if step == here and not self.is_busy:
+        is_clean = self._reel.told <= step  # nothing in the picture is of a later step
+        if step == here and is_clean and not self.is_busy:
             return
-        behind = here is not None and step != END and step <= here
+        self._stops.give_up()
+        behind = here is not None and step != END and (step <= here or not is_clean)
         is_ahead = history is not None and place > self._reel.segment_now()
         if behind or is_ahead:
             self._start_at(place, history)
@@ -156,14 +159,7 @@ class ReplaySession:
 
     def go_to_event(self, *, forward: bool) -> None:
         """Go to the next or the last thing that is not finite or critical."""
-        if forward:
-            self._search = self._reel.search(self.step)
-            return
-        found = last_critical(self.state, self.step or 0)
-        if found is not None:
-            self.go_to(found)
-        else:
-            self._notice = "nothing critical before this step"
+        self._stops.look(forward=forward)
 
     def notice(self) -> str:
         """What there is to say about the last key; once."""
@@ -181,7 +177,8 @@ class ReplaySession:
         if info is None or place is None or self._path is None or not self._path.is_dir():
             raise NoSuchRun(f"no recording of rank {rank}")
         self._recording = read_recording(self._path, info.ranks[place].pid)
-        here = self.step
+        self._stops = Stops(self._recording)
+        here = self._heading_for()
         self._start_at(0, self._recording.segments[0].checkpoint())
         if here is not None:
             self.go_to(here)
@@ -198,20 +195,20 @@ class ReplaySession:
     def _start_at(self, segment: int, history: History | None) -> None:
         self.state = RunState()
         self._reel = Reel(self._recording, segment)
-        self._now_s = None
-        self._target = self._search = None
+        self._now_s = self._target = None
+        self._stops.give_up()
         self._begin(history)
 
     def _begin(self, history: History | None) -> None:
-        rank = self._rank()
+        rank = _rank_of(self._recording)
         if self.info is not None and self.info.ranks:
             self.state.apply(hello_of(self.info, rank))
         if history is not None:
             apply_history(self.state, history)
 
-    def _rank(self) -> int | None:
-        ranks = self.info.ranks if self.info is not None else []
-        return next((each.rank for each in ranks if each.pid == self._recording.pid), None)
+    def _heading_for(self) -> int | None:
+        """The step of the picture, or that a key has asked for."""
+        return self.step if self._target is None else self._target
 
     def _play(self, passed_s: float, deadline_s: float) -> None:
         until_s = None if self._now_s is None else self._now_s + passed_s
@@ -230,9 +227,12 @@ class ReplaySession:
         self._now_s = until_s
 
     def _approach(self, deadline_s: float) -> None:
-        """Take in records up to the step that is wanted."""
+        """Take in records up to the step that is wanted, and nothing that is of a later one.
+
+        A batch, a loss or an autopsy is published before the update that it leads to.
+        """
         while (record := self._reel.peek()) is not None:
-            if isinstance(record, Step) and record.optimizer == PRIMARY and self._is_there():
+            if self._is_there() and self._reel.is_beyond(record):
                 break
             self._take()
             if self._stopwatch() >= deadline_s:
@@ -253,16 +253,25 @@ class ReplaySession:
             self._now_s = at_s if self._now_s is None else max(self._now_s, at_s)
 
     def _look_on(self, deadline_s: float) -> None:
-        assert self._search is not None
-        for found in self._search:
-            if found is not None:
-                self._search = None
-                self.go_to(found)
-                return
-            if self._stopwatch() >= deadline_s:
-                return
-        self._search = None
-        self._notice = "nothing critical after this step"
+        forward = self._stops.forward
+        if not self._stops.read_on(lambda: self._stopwatch() >= deadline_s):
+            return
+        found = self._stop()
+        if found is None:
+            self._notice = f"nothing critical {'after' if forward else 'before'} this step"
+            return
+        self._notice = f"step {count(found)}: {self._stops.kind_at(found)}"
+        self.go_to(found)
+
+    def _stop(self) -> int | None:
+        here = self._heading_for()
+        if self._stops.forward:
+            is_over = here == END or (self._target is None and self.is_at_end)
+            return None if is_over else self._stops.after(here)
+        if here == END:
+            here = self.last_step
+        told = self._reel.told if self._target is None else 0
+        return self._stops.before(max(here or 0, told))
 
     def _standing(self) -> Standing:
         lost = self._recording.lost
@@ -271,34 +280,27 @@ class ReplaySession:
         if self._target is not None:
             where = "the end" if self._target == END else f"step {count(self._target)}"
             return Standing(LOADING, f"on the way to {where}", lost=lost)
-        if self._search is not None:
-            return Standing(LOADING, "looking for the next event", lost=lost)
+        if self._stops.is_looked_for:
+            return Standing(LOADING, "looking for what is critical", lost=lost)
         if not self.is_at_end:
             return Standing(LIVE, lost=lost)
         return _ended(self.state, self.info, lost)
 
-    def _replay(self) -> Replay:
-        return Replay(
-            playing=self.playing and not self.is_at_end,
-            speed=self.speed,
-            first_step=self.first_step,
-            last_step=self.last_step,
-            time_s=self._now_s,
-        )
+
+def _rank_of(recording: Recording) -> int | None:
+    ranks = recording.info.ranks if recording.info is not None else []
+    return next((each.rank for each in ranks if each.pid == recording.pid), None)
 
 
-def last_critical(state: RunState, before_step: int) -> int | None:
-    """The newest step before this one with something not finite, or told as critical."""
-    found = [
-        each.step
-        for each in state.log.events
-        if each.severity == "critical" and each.step is not None and each.step < before_step
-    ]
-    for name in ("loss", "grad_norm"):
-        series = state.series.get(name)
-        near = series.non_finite_near(before_step, forward=False) if series else None
-        found += [] if near is None else [near]
-    return max(found, default=None)
+def _place_of(session: ReplaySession, time_s: float | None) -> Replay:
+    """Where the picture stands in the recording."""
+    return Replay(
+        playing=session.playing and not session.is_at_end,
+        speed=session.speed,
+        first_step=session.first_step,
+        last_step=session.last_step,
+        time_s=time_s,
+    )
 
 
 def _ended(state: RunState, info: RunInfo | None, lost: dict[str, int]) -> Standing:

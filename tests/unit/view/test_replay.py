@@ -145,7 +145,7 @@ def live(until_step: int | None = None) -> RunState:
     state = RunState()
     state.apply(hello_of(INFO))
     for record in RECORDS:
-        if isinstance(record, Step) and until_step is not None and record.step > until_step:
+        if isinstance(record, Step | Loss) and until_step is not None and record.step > until_step:
             break
         state.apply(record)
     return state
@@ -242,7 +242,7 @@ def test_time_goes_on_as_it_was_recorded(folder: Path) -> None:
     assert not replay.playing
 
 
-@pytest.mark.parametrize("step", [0, 250, 399, 400, 701, 1999])
+@pytest.mark.parametrize("step", [0, 250, 399, 400, 699, 701, 1999])
 def test_seeking_shows_the_run_as_it_was_then(folder: Path, step: int) -> None:
     replay = session(folder, playing=False)
     replay.go_to(step)

@@ -1,0 +1,145 @@
+"""Going to a step of a recording shows that step alone; on and back stop at the same places."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.unit.view.test_replay import (
+    BAD,
+    INFO,
+    PID,
+    RECORDS,
+    Stopwatch,
+    session,
+    settled,
+    write_recording,
+)
+from tuimon.feed.registry import RunInfo
+from tuimon.model.records import AnyRecord, Batch, Event, Goodbye, Hello, Loss, Step, Symptom
+from tuimon.view.frame import GONE
+from tuimon.view.replay import END, ReplaySession
+
+
+def a_run_that_blows_up() -> list[AnyRecord]:
+    """The scribe lags, and what leads to an update is published before it."""
+    records: list[AnyRecord] = [Hello(1, INFO.id, INFO.name, INFO.host, PID)]
+    for step in range(60):
+        loss = 1.0 if step < 52 else math.inf if step == 52 else math.nan
+        records.append(Batch(step, 10**15, "sample"))
+        if step >= 53:
+            records.append(Loss(step, loss, 10**15))
+        if step == 53:
+            records += [
+                Symptom("explosion", 50, 0, "critical", "it was 1e9"),
+                Event(53, 1e6, "critical", "autopsy", "the first NaN"),
+            ]
+        norm = math.inf if step >= 52 else 1.0
+        lost = loss if step != 52 else 1e30
+        records.append(Step(step, 10**15 + step * 10**8, loss=lost, grad_norm=norm))
+    return records
+
+
+@pytest.fixture
+def blown_up(tmp_path: Path) -> ReplaySession:
+    info = replace_info(last_step=59)
+    write_recording(tmp_path / "run", a_run_that_blows_up(), info)
+    return session(tmp_path / "run", playing=False)
+
+
+def replace_info(**changes: object) -> RunInfo:
+    return msgspec.structs.replace(INFO, **changes)
+
+
+def test_the_picture_of_a_step_holds_nothing_of_the_next_one(blown_up: ReplaySession) -> None:
+    def check(step: int) -> None:
+        frame = settled(blown_up)
+        assert frame.step == step
+        assert blown_up.state.series["loss"].last_step == step
+        assert repr(blown_up.state.series["loss"].last) in ("1.0", "1e+30")
+        assert frame.alert is None
+        assert all((each.step or 0) <= step for each in frame.events)
+        assert frame.batch is not None and frame.batch.step == step
+
+    blown_up.go_to(52)
+    check(52)
+    blown_up.one_step()
+    assert settled(blown_up).step == 53
+    assert repr(blown_up.state.series["loss"].last) == "nan"
+    assert blown_up.state.series["loss"].last_step == 53
+    blown_up.go_to_event(forward=False)
+    check(52)
+    blown_up.one_step()
+    settled(blown_up)
+    blown_up.go_by(-1 / 59)
+    check(52)
+
+
+def test_a_picture_that_has_seen_the_next_loss_is_made_anew(blown_up: ReplaySession) -> None:
+    blown_up.go_to(52)
+    settled(blown_up)
+    while not isinstance(blown_up._reel.peek(), Step):
+        blown_up._take()  # as playing does: by time
+    assert blown_up.state.series["loss"].last_step == 53
+    blown_up.go_to(52)
+    assert settled(blown_up).step == 52
+    assert blown_up.state.series["loss"].last_step == 52
+
+
+def test_the_way_on_and_the_way_back_stop_at_the_same_places(blown_up: ReplaySession) -> None:
+    on, back = [], []
+    blown_up.go_to(20)
+    settled(blown_up)
+    for _ in range(20):
+        blown_up.go_to_event(forward=True)
+        on.append(settled(blown_up).step)
+        if "nothing" in (words := blown_up.notice()):
+            break
+        assert words.startswith(f"step {on[-1]}: ")
+    for _ in range(20):
+        blown_up.go_to_event(forward=False)
+        back.append(settled(blown_up).step)
+        if "nothing" in blown_up.notice():
+            break
+    assert on == [50, *range(52, 60), 59]
+    assert back == [*range(58, 51, -1), 50, 50]
+
+
+def test_a_key_on_the_way_does_not_end_it(tmp_path: Path) -> None:
+    write_recording(tmp_path / "run", RECORDS)
+    replay = session(tmp_path / "run", playing=False, stopwatch=Stopwatch(each_look_s=0.01))
+    replay.go_to(350)
+    replay.tick()
+    replay.one_step()
+    replay.toggle()
+    assert settled(replay).step == 351
+    replay.playing = False
+    replay.go_to(END)
+    replay.tick()
+    replay.one_step()
+    assert settled(replay).state == GONE
+    replay.go_to(10)
+    replay.go_to_event(forward=True)
+    replay.tick()
+    replay.one_step()
+    assert settled(replay).step == BAD[0]
+
+
+def test_a_training_that_dies_before_its_update_is_seen_to_its_end(tmp_path: Path) -> None:
+    records = [*a_run_that_blows_up()[:-1], Goodbye("exception", 1, "ValueError", 58, 2e6)]
+    write_recording(tmp_path / "run", records, replace_info(last_step=58))
+    replay = session(tmp_path / "run", playing=False)
+    replay.go_to(END)
+    assert settled(replay).step == 58
+    assert replay.state.series["loss"].last_step == 59
+    replay.go_to_event(forward=True)
+    settled(replay)
+    assert replay.notice() == "nothing critical after this step"
+    replay.go_to_event(forward=False)
+    assert settled(replay).step == 58
+    assert replay.state.series["loss"].last_step == 58
+    replay.go_to_event(forward=True)
+    assert settled(replay).state == GONE
