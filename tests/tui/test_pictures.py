@@ -11,7 +11,7 @@ from tests.tui.driving import driven
 from tests.tui.fake import FakeRun
 from tuimon.tui.glyphs import ASCII
 from tuimon.tui.theme import NONE
-from tuimon.view.frame import GONE, PAUSED, WAITING, Exit, Frame
+from tuimon.view.frame import GONE, PAUSED, WAITING, Clip, Exit, Frame
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,8 @@ async def test_overview_of_an_incident(size: tuple[int, int], snapshot: Snapshot
 @pytest.mark.parametrize("key", ["2", "3", "5", "question_mark", "c", "Q"])
 async def test_screens_and_dialogs(key: str, snapshot: SnapshotAssertion) -> None:
     run = FakeRun(steps=2000, incident=True)
-    async with driven(run.frame(clip=run.frame().clip.__class__("off", None))) as viewer:
+    clip = Clip("user", 1.0) if key == "c" else Clip("off", None)
+    async with driven(run.frame(clip=clip)) as viewer:
         assert await viewer.press(key) == snapshot
 
 

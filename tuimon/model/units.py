@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 DASH = "–"
+_FLOAT32_DIGITS = 7
 
 
 def number(value: float | None, digits: int = 4) -> str:
@@ -23,6 +24,14 @@ def number(value: float | None, digits: int = 4) -> str:
     decimals = max(0, digits - 1 - math.floor(math.log10(size)))
     text = f"{value:,.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def apart(low: float, high: float) -> tuple[str, ...]:
+    """Two numbers with as many digits as tell them apart; one where float32 would not either."""
+    for digits in range(4, _FLOAT32_DIGITS + 1):
+        if (first := number(low, digits)) != (second := number(high, digits)):
+            return first, second
+    return (number(low),)
 
 
 def count(value: int | None) -> str:

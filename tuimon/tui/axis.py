@@ -15,6 +15,9 @@ _GROWTH = (1, 1.2, 1.4, 1.6, 1.8, 2, 2.25, 2.5, 2.75, 3, 3.5, 4, 4.5, 5, 5.5, 6,
 # extreme does not redraw the whole panel.
 _SLACK_LINEAR = 1.8
 _SLACK_LOG = 1.6
+_SUFFIXES = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
+_FEWEST_DIGITS, _MOST_DIGITS = 4, 9
+_OFF = 0.02  # steps between ticks that a label may be away from its own
 _TINY = 1e-45  # the smallest float32 above 0
 
 
@@ -73,23 +76,53 @@ def log_ticks(low: float, high: float, count: int) -> list[float]:
     return inside or ticks
 
 
-def short(value: float) -> str:
-    """A label of few characters: 18.2k, 1.31M, 0.05, 4.1e-7."""
+def short(value: float, digits: int = 4) -> str:
+    """A label of few characters: 18.2k, 1.31M, 0.05, 4.1e-7; more digits on demand."""
     size = abs(value)
     if value == 0:
         return "0"
     if size < 1e-3 or size >= 1e15:
-        mantissa, power = f"{value:.1e}".split("e")
-        return f"{mantissa.removesuffix('.0')}e{int(power)}"
-    for limit, unit, suffix in (
-        (1e12, 1e12, "T"),
-        (1e9, 1e9, "G"),
-        (1e6, 1e6, "M"),
-        (1e4, 1e3, "k"),
-    ):
+        mantissa, power = f"{value:.{digits - 3}e}".split("e")
+        return f"{mantissa.rstrip('0').removesuffix('.')}e{int(power)}"
+    for limit, unit, suffix in _SUFFIXES:
         if size >= limit:
-            return f"{value / unit:.4g}{suffix}"
-    return f"{value:.4g}"
+            return f"{value / unit:.{digits}g}{suffix}"
+    return f"{value:.{digits}g}"
+
+
+def labelled_ticks(low: float, high: float, count: int, width: int) -> list[tuple[float, str]]:
+    """Ticks of a linear axis with labels of at most `width` cells that say each one apart.
+
+    Fewer ticks where the digits that tell more of them apart would not fit.
+    """
+    for fewer in range(max(count, 1), 0, -1):
+        ticks = nice_ticks(low, high, fewer)
+        step = ticks[1] - ticks[0] if len(ticks) > 1 else math.inf
+        for digits in range(_FEWEST_DIGITS, _MOST_DIGITS + 1):
+            for form in (short, _plain):
+                labels = [_without_zero(form(tick, digits), width) for tick in ticks]
+                if all(
+                    len(label) <= width and abs(_value_of(label) - tick) <= _OFF * step
+                    for label, tick in zip(labels, ticks, strict=True)
+                ):
+                    return list(zip(ticks, labels, strict=True))
+    return []
+
+
+def _plain(value: float, digits: int) -> str:
+    return f"{value:.{digits}g}" if 1 <= abs(value) < 10.0**digits else short(value, digits)
+
+
+def _without_zero(label: str, width: int) -> str:
+    """ ".00299" where "0.00299" is too wide."""
+    if len(label) <= width or not label.lstrip("-").startswith("0."):
+        return label
+    return label.replace("0.", ".", 1)
+
+
+def _value_of(label: str) -> float:
+    unit = next((unit for _, unit, suffix in _SUFFIXES if label.endswith(suffix)), 1.0)
+    return float(label.rstrip("TGMk")) * unit
 
 
 class Bounds:

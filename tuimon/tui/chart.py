@@ -9,7 +9,7 @@ import numpy as np
 from rich.segment import Segment
 
 from tuimon.tui import braille
-from tuimon.tui.axis import Scale, log_ticks, nice_ticks, short
+from tuimon.tui.axis import Scale, labelled_ticks, log_ticks, nice_ticks, short
 from tuimon.tui.curves import (
     BADGE,
     BLANK,
@@ -247,16 +247,15 @@ def _value_labels(plot: Plot) -> dict[int, str]:
     scale, count = plot.scale, max(2, plot.rows // 2)
     if plot.powers_of_two:
         return _power_labels(scale, plot.rows, count)
-    ticks = (
-        log_ticks(scale.low, scale.high, count)
-        if scale.log
-        else nice_ticks(scale.low, scale.high, count)
-    )
+    if scale.log:
+        ticks = [(value, short(value)) for value in log_ticks(scale.low, scale.high, count)]
+    else:
+        ticks = labelled_ticks(scale.low, scale.high, count, LABEL_WIDTH)
     labels: dict[int, str] = {}
-    for value in ticks:
+    for value, label in ticks:
         row = scale.row(value, plot.rows)
         if row is not None:
-            labels.setdefault(row, short(value)[:LABEL_WIDTH])
+            labels.setdefault(row, label[:LABEL_WIDTH])
     return labels
 
 
@@ -307,7 +306,8 @@ class ChartPanel:
         theirs = other.step if other is not None else None
         chosen = (choice.log, choice.keep, choice.cap, charts.cross_step, theirs)
         told = (frame.clip, frame.commands, len(frame.events), len(frame.milestones))
-        return (shown, reach, window.span, window.end, chosen, told, scene.screen)
+        words = missing_words(scene, self.series) if not shown else ""
+        return (shown, reach, window.span, window.end, chosen, told, scene.screen, words)
 
     def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
         """The panel."""

@@ -207,9 +207,9 @@ def _clip(scene: Scene) -> Intent:
         "clip gradients",
         (
             ("now", f"gradient norm {number(now)}, usual {number(usual)}"),
-            ("does", "the same as torch.nn.utils.clip_grad_norm_, from the next update on"),
             *own,
-            ("undo", "u, or c once more: off, and again: as the script wrote it"),
+            ("does", "the same as torch.nn.utils.clip_grad_norm_, from the next update on"),
+            ("undo", "u; c again: off, then as the script wrote it"),
         ),
         lambda typed: _clip_answer(typed),
         label="max_norm",

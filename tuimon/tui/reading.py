@@ -8,7 +8,7 @@ import numpy as np
 from rich.cells import set_cell_size
 from rich.segment import Segment
 
-from tuimon.model.units import DASH, number
+from tuimon.model.units import DASH, apart, number
 from tuimon.tui import braille
 from tuimon.tui.curves import MEMORY, Curve, Plot
 from tuimon.tui.rows import Row, data, text
@@ -136,7 +136,7 @@ def _told(look: Look, envelope: Envelope, part: slice) -> Row:
     if flags & HAS_FINITE:
         low = float(np.nanmin(envelope.low[part]))
         high = float(np.nanmax(envelope.high[part]))
-        words = number(low) if low == high else f"{number(low)} … {number(high)}"
+        words = number(low) if low == high else " … ".join(apart(low, high))
         row.append(text(look, words, "strong", bold=True))
     elif not flags:
         row.append(text(look, DASH, "dim"))

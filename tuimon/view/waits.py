@@ -32,7 +32,8 @@ def with_wait(frame: Frame, changed_s: float, now_s: float) -> Frame:
     if began is not None and began.kind == BREAKPOINT:
         detail = f"{began.text}: {keys}{'' if until_s is not None else '; ' + lasting}"
     elif began is not None and began.kind == PAUSE:
-        where = "" if began.step is None else f" before update {began.step:,}"
+        done = -1 if frame.step is None else frame.step  # single steps go on from where it began
+        where = "" if began.step is None else f" before update {max(began.step, done + 1):,}"
         detail = f"paused {began.detail}{where}: {keys}; {lasting}"
     return replace(
         frame,

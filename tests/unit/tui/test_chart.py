@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.tui.fake import FakeSeries
-from tuimon.tui.chart import LABEL_WIDTH, draw_chart
+from tuimon.tui.chart import LABEL_WIDTH, ChartPanel, draw_chart
 from tuimon.tui.glyphs import SETS
 from tuimon.tui.rows import width_of
 from tuimon.tui.scene import Scene
@@ -130,6 +130,33 @@ def test_the_clip_norm_is_a_thin_dashed_line() -> None:
     assert not any("┄" in line for line in plot_of(scene, "grad_norm"))
     scene.frame = replace(scene.frame, clip=Clip("on", 1.0))
     assert any("┄┄" in line for line in plot_of(scene, "grad_norm"))
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.00299, 0.003), (0.0029912, 0.0029931), (12340.1, 12341.9), (-1.0002, -1.0)]
+)
+def test_labels_of_a_narrow_range_differ_and_are_whole(low: float, high: float) -> None:
+    scene = scene_of(np.linspace(low, high, 200))
+    labels = [label.strip("│┤ ") for label in labels_of(scene)]
+    labels = [label for label in labels if label]
+    assert len(labels) >= 2 and len(set(labels)) == len(labels)
+    values = [float(label.removesuffix("k")) * (1e3 if "k" in label else 1) for label in labels]
+    gaps = -np.diff(values)
+    assert gaps.min() > 0 and gaps.max() < 1.01 * gaps.min(), "digits are left out of no label"
+
+
+def test_two_ends_under_the_crosshair_have_the_digits_that_tell_them_apart() -> None:
+    scene = scene_of(np.linspace(0.0030, 0.00299, 3000))
+    scene.charts.cross_step = 600
+    title = "".join(part.text for part in draw_chart(scene, "loss", 90, 12, focused=True)[0])
+    low, high = title.partition(": ")[2].split("─")[0].split(" … ")
+    assert float(low) < float(high) <= 0.003
+
+
+def test_a_run_that_has_no_step_yet_is_no_missing_run() -> None:
+    panel = ChartPanel("loss", "loss")
+    waiting, begun = Scene(Frame(), Look()), Scene(Frame(state=LIVE, run_id="a", pid=3), Look())
+    assert panel.key(waiting) != panel.key(begun), "it must be drawn again"
 
 
 def test_an_empty_or_unknown_series_waits() -> None:

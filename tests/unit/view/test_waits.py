@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tuimon.model.records import Event
@@ -30,6 +32,12 @@ def test_who_waits_and_until_when(
     found = with_wait(frame, 28.0, 40.0)
     assert words in found.state_detail
     assert (found.waits_for_s, found.hold_left_s) == (12.0, left_s)
+
+
+def test_after_one_step_a_pause_is_before_the_next_update() -> None:
+    frame = Frame(state=PAUSED, events=(PAUSE,), step=6)
+    assert " before update 7: " in with_wait(frame, 28.0, 40.0).state_detail
+    assert " before update 8: " in with_wait(replace(frame, step=7), 28.0, 40.0).state_detail
 
 
 def test_who_does_not_wait_is_left_alone() -> None:
