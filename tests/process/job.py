@@ -54,7 +54,7 @@ class Job:
             folder: for what they write.
             size: how many ranks.
             kind: of model, a word of `replicas`.
-            group_limit_s: time-out of the process group.
+            group_limit_s: time-out of the process group while the file `impatient` is there.
             script: of a rank.
             launcher: "" for ranks that watch themselves; "torchrun" or "spawn" below `tuimon run`.
             scribe: whether there is one.

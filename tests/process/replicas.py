@@ -1,8 +1,9 @@
 """One rank of a training of several, as the tests of agreed commands start it.
 
 Arguments: rank, world size, port of the store, folder for what it writes, kind, time-out of its
-process group in seconds. The rank is `told` where torchrun says it in the environment; `all` where
-this process is to spawn them. Below a launcher nothing is watched but by `tuimon run`.
+process group in seconds while there is a file `impatient`. The rank is `told` where torchrun says
+it in the environment; `all` where this process is to spawn them. Below a launcher nothing is
+watched but by `tuimon run`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tuimon.train.session import current_session
 MAX_STEPS = 100_000
 LR, MOMENTUM, MAX_NORM = 0.01, 0.9, 1.0
 SLOW_S = 0.03  # of the forward of a rank that holds up the others
+LONG_S = 600.0  # of a process group that is not impatient
 STEP_S = 0.002  # of every update, so that a training does not run away from its tests
 
 
@@ -67,7 +69,12 @@ def in_order(_, bucket):  # type: ignore[no-untyped-def]  # torch takes no annot
     mine = bucket.buffer()
     parts = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     gathered = dist.all_gather(parts, mine, async_op=True)
-    return gathered.get_future().then(lambda _: mean(parts))
+
+    def joined(done: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+        done.value()  # raises what has failed; each rank would go on by itself, with any bits
+        return mean(parts)
+
+    return gathered.get_future().then(joined)
 
 
 def sharded() -> nn.Module:
@@ -102,9 +109,15 @@ def loop(model: nn.Module, out: Path, rank: int, momentum: float) -> None:
         if not (out / "unclipped").exists():
             nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)
         optimizer.step()
+        set_limit(float(sys.argv[6]) if (out / "impatient").exists() else LONG_S)
         time.sleep(STEP_S)
         if (out / "end").exists() and int((out / "end").read_text()) == step:
             break
+
+
+def set_limit(seconds: float) -> None:
+    """How long this rank waits for the others in a collective from now on."""
+    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=seconds))
 
 
 def wait_if(file: Path) -> None:
@@ -135,12 +148,10 @@ def main(measure: Callable[[], Any] = str) -> None:
 
 def train(rank: int, measure: Callable[[], Any]) -> None:
     """Train, then say how it ended, and what `measure` finds while all ranks are still there."""
-    size, port, folder, kind, limit_s = sys.argv[2:]
+    size, port, folder, kind = sys.argv[2:6]
     torch.set_num_threads(1)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
     dist.init_process_group("gloo", rank=rank, world_size=int(size))
-    # Not before all have come, which takes longer where they have few cores.
-    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=float(limit_s)))
     model = sharded() if kind == "fsdp" else replicated(kind)
     stopped, out = "", Path(folder)
     try:

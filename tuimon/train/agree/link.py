@@ -5,15 +5,18 @@ Used by one thread. A store that fails raises whatever it raises; the caller giv
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import msgspec
 
 TIMEOUT_S = 10.0  # of one answer of the store: a frozen one must not hold up anybody for long
+SHARE_ALONE = 0.25  # of a group's time-out: an autopsy and its trials come before one collective
 
 _Message = TypeVar("_Message", bound=msgspec.Struct)
 
@@ -73,6 +76,29 @@ def expects_others() -> bool:
     """Whether there are other ranks, or a launcher has started some."""
     size = os.environ.get("WORLD_SIZE", "")
     return job() is not None or (size.isdecimal() and int(size) > 1)
+
+
+def alone_s(limit_s: float) -> float:
+    """Of so many seconds, those that this rank may keep the others waiting in a collective.
+
+    They give up after the time-out of their group, and the job ends with them.
+    """
+    timeout_s = math.inf
+    with contextlib.suppress(Exception):  # names of torch's own, which another version may lack
+        timeout_s = min(_timeouts_s(), default=math.inf)
+    return min(limit_s, SHARE_ALONE * timeout_s)
+
+
+def _timeouts_s() -> Iterator[float]:
+    """Of the groups of this process, by kind of device."""
+    if job() is None:
+        return
+    for group in list(sys.modules["torch.distributed.distributed_c10d"]._world.pg_map):
+        for device in group._device_types:
+            options = getattr(group._get_backend(device), "options", None)
+            timeout = getattr(options, "_timeout", None)
+            if isinstance(timeout, timedelta) and timeout > timedelta():
+                yield timeout.total_seconds()
 
 
 def open_link(store: Any, rank: int, size: int) -> Link:

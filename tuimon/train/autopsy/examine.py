@@ -17,6 +17,7 @@ from torch import nn
 from tuimon.model.autopsy import LEAF, OPERATION, Autopsy
 from tuimon.model.text import plain
 from tuimon.model.verdict import sentence
+from tuimon.train.agree.link import alone_s
 from tuimon.train.autopsy.doubting import Doubts, is_its_own
 from tuimon.train.autopsy.graph import walk
 from tuimon.train.autopsy.linemap import LineMap
@@ -259,12 +260,12 @@ class Examiner:
             name_of=names.of,
             batch=self._reruns.batch(),
             lines=self.lines,
-            limit_s=min(GRAPH_LIMIT_S, self.policy.autopsy_limit_s),
+            limit_s=min(GRAPH_LIMIT_S, alone_s(self.policy.autopsy_limit_s)),
         )
         return part_of(GRAPH, found)
 
     def _limit_s(self, began_s: float) -> float:
-        return max(0.0, began_s + self.policy.autopsy_limit_s - time.perf_counter())
+        return max(0.0, began_s + alone_s(self.policy.autopsy_limit_s) - time.perf_counter())
 
     def _publish(self, trigger: str, fields: dict[str, Any], took_s: float) -> Autopsy | None:
         """Tell what was found; None where it was told before."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tuimon.model.autopsy import Autopsy
 from tuimon.model.text import plain
 from tuimon.model.trials import CONFIRMED, TrialRecord
+from tuimon.train.agree.link import alone_s
 from tuimon.train.autopsy.reruns import Reruns
 from tuimon.train.crash import origin_of
 from tuimon.train.policy import FULL, Policy
@@ -64,11 +65,8 @@ class Testing:
             return
         loss = about.get("recorded_loss", self._observer.losses.last)
         incident = self._incident(about.get("track"), loss, is_loss="losses" in about)
-        self._apart(
-            lambda trials: trials.test(
-                autopsy, incident, self._roots(), self._policy.trials_limit_s
-            )
-        )
+        limit_s = alone_s(self._policy.trials_limit_s)
+        self._apart(lambda trials: trials.test(autopsy, incident, self._roots(), limit_s))
 
     def after_crash(self, error: BaseException, crash: Any) -> None:
         """The script has failed, and its frames still live: was it for its labels?"""
@@ -105,7 +103,7 @@ class Testing:
             self.growth = None
         loss = self._observer.losses.last
         incident = self._incident(track, loss, is_loss=False, usual=usual)
-        limit_s = self._policy.trials_limit_s
+        limit_s = alone_s(self._policy.trials_limit_s)
         self._apart(
             lambda trials: trials.test_update(incident, self._roots(), self._rank(), limit_s)
         )
