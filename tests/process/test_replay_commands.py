@@ -46,8 +46,18 @@ def test_what_cannot_be_played_is_one_line(
 ) -> None:
     other = tmp_path / "other.bin"
     other.write_bytes(b"something else entirely, and long enough")
+    void = tmp_path / "void.tuimon"
+    void.write_bytes(b"TUIMONRCab")
     for arguments, status in (
-        (["replay", "nothing"], EXIT_USAGE),  # without a terminal
+        (["replay"], EXIT_USAGE),  # without a terminal
+        (["replay", "nothing"], EXIT_NO_RUN),
+        (["replay", INFO.name, "--with", "nothing"], EXIT_NO_RUN),
+        (["replay", str(void)], EXIT_NO_RUN),
+        (["replay", str(void), "--once"], EXIT_NO_RUN),
+        (["export", str(void), "--csv", str(tmp_path / "csv")], EXIT_NO_RUN),
+        (["report", str(void), "-o", str(tmp_path / "a.html")], EXIT_NO_RUN),
+        (["attach", "nothing"], EXIT_NO_RUN),
+        (["attach"], EXIT_USAGE),
         (["replay", "nothing", "--once"], EXIT_NO_RUN),
         (["replay", str(other), "--once"], EXIT_VERSION),
         (["replay", str(tmp_path / "none.tuimon"), "--once"], EXIT_NO_RUN),

@@ -60,6 +60,12 @@ def replay(
             return viewing.write_picture(svg, picture)
         click.echo(picture)
         return EXIT_OK
+    from tuimon.feed.recording import read_recording
+    from tuimon.feed.recordings import find_recording
+
+    # What is not there is said first: another terminal would not help.
+    for named in (each for each in (recording, other) if each is not None):
+        read_recording(find_recording(named))
     viewing.need_terminal("tuimon replay --once", "prints one frame as text")
     return start.replay(recording, at=step, other=other, hz=hz, glyphs=glyphs, theme=theme)
 

@@ -38,6 +38,8 @@ def attach(
         UsageError: there is no terminal to draw on.
         NoSuchRun, Refused, IncompatibleVersion: the named run cannot be watched.
     """
+    # A run that is not there is said first: another terminal would not help.
+    info = recordings.find_run_or_say(token) if token is not None and via is None else None
     need_terminal("tuimon attach --once", "prints one frame as text")
     if via is not None:
         from tuimon.tui import start
@@ -53,7 +55,6 @@ def attach(
             theme=theme,
             other=other or "",
         )
-    info = recordings.find_run_or_say(token) if token is not None else None
     picks = token is None and len(_live_runs()) > 1
     return view(
         info,

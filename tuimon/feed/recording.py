@@ -114,12 +114,13 @@ def read_recording(path: Path, pid: int | None = None) -> Recording:
         pid: the process; None is that of the lowest rank.
 
     Raises:
-        NoSuchRun: there is nothing to read.
+        NoSuchRun: there is nothing to read, or nothing of it is whole.
         IncompatibleVersion: a file is no recording, or of another format.
     """
     try:
         if not path.is_dir():
             only = Segment(path)
+            _refuse_void([only], path)
             return Recording([only], only.head.run if only.head else None)
         info = run_of(path)
         segments = segments_in(path)
@@ -131,6 +132,7 @@ def read_recording(path: Path, pid: int | None = None) -> Recording:
     own = [each for each in segments if _is_of(each, chosen)]
     if not own:
         raise NoSuchRun(f"no recording in {path}")
+    _refuse_void(own, path)
     return Recording(own, info or next((each.head.run for each in own if each.head), None))
 
 
@@ -140,6 +142,12 @@ def run_of(folder: Path) -> RunInfo | None:
         payload = private.read_small(folder / RUN_FILE, 8 << 20)
         return msgspec.json.decode(payload, type=RunInfo)
     return None
+
+
+def _refuse_void(segments: list[Segment], path: Path) -> None:
+    if all(each.is_void for each in segments):
+        size = sum(each.size_bytes for each in segments)
+        raise NoSuchRun(f"{path} has {size:,} bytes, and nothing whole of a recording in them")
 
 
 def _is_of(segment: Segment, pid: int | None) -> bool:

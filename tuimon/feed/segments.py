@@ -116,6 +116,16 @@ class Segment:
             return os.stat(self.path).st_size
         return 0
 
+    @property
+    def is_void(self) -> bool:
+        """Whether nothing in it is whole, not even what it says of itself."""
+        if self.head is not None:
+            return False
+        with contextlib.suppress(OSError), private.open_reading(self.path, follows=True) as file:
+            file.seek(len(FILE_MAGIC))
+            return next(frames_of(file, Damage()), None) is None
+        return True
+
     def frames(self, damage: Damage) -> Iterator[Frame]:
         """The frames of records, in order; what is not whole is counted in `damage`."""
         try:

@@ -17,6 +17,7 @@ from tuimon.feed.codec import encode
 from tuimon.feed.frames import FILE_MAGIC, SCRIBE, kind_of
 from tuimon.feed.recording import Recorder, read_recording
 from tuimon.feed.registry import RankInfo, RunInfo
+from tuimon.feed.segments import Segment, opening
 from tuimon.model.records import (
     AnyRecord,
     Event,
@@ -141,10 +142,15 @@ def test_a_recording_cut_at_any_byte_is_read_up_to_there(tmp_path: Path) -> None
     file = only_file(tmp_path / "run")
     whole = file.read_bytes()
     everything = list(enumerate(records, 1))
+    head_ends = len(opening(Segment(file).head or pytest.fail("no head"), b""))
     seen = set()
     for size in range(len(whole)):
         cut = tmp_path / "cut.tuimon"
         cut.write_bytes(whole[:size])
+        if size < head_ends:
+            with pytest.raises(NoSuchRun, match=f"{size:,} bytes, and nothing whole"):
+                read_recording(cut)
+            continue
         found = read_recording(cut)
         part = list(found.records())
         assert repr(part) == repr(everything[: len(part)])
@@ -218,6 +224,11 @@ def test_what_is_no_recording_is_said(tmp_path: Path) -> None:
         read_recording(other)
     with pytest.raises(NoSuchRun):
         read_recording(tmp_path / "nothing")
+    for place, held in enumerate((b"", FILE_MAGIC, b"TUIMONRCab", bytes(4096))):
+        void = tmp_path / f"{place}-1.tuimon"
+        void.write_bytes(held)
+        with pytest.raises(NoSuchRun, match=f"{len(held):,} bytes, and nothing whole"):
+            read_recording(void)
     with pytest.raises(NoSuchRun):
         read_recording(tmp_path)
 
