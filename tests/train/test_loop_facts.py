@@ -147,7 +147,8 @@ def test_an_optimizer_of_other_parameters(feed: Feed) -> None:
 def test_a_second_optimizer_that_goes_on_alone_is_followed(feed: Feed, replaced: bool) -> None:
     first, model = net(), net()
     primary, optimizer = watched(first), watched(model)
-    train(first, primary, first.zero_grad)
+    for _ in range(6):  # so long that only some of its updates are still looked at
+        train(first, primary, first.zero_grad)
     model = net() if replaced else model
     for _ in range(3):
         train(model, optimizer, model.zero_grad)
