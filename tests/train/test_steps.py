@@ -59,6 +59,19 @@ def test_a_plain_step(feed: Feed) -> None:
     assert feed.session.info.name == "plain"
 
 
+def test_numbers_are_logged_in_whatever_form_and_a_wrong_one_is_told(feed: Feed) -> None:
+    model, optimizer = small()
+    monitor = tuimon.watch(model, optimizer)
+    monitor.log("acc", 0.5)
+    monitor.log({"valid/loss": 2.0}, seen=3)
+    monitor.log(0.5)
+    monitor.log("acc")
+    monitor.log("acc", 0.5, 0.6)
+    told = [record.values for record in feed.of(tuimon.model.records.Scalars)]
+    assert told == [{"acc": 0.5}, {"valid/loss": 2.0, "seen": 3.0}]
+    assert any("a number without a name" in event.text for event in feed.events)
+
+
 def test_accumulation_and_the_tuple_form(feed: Feed) -> None:
     model, optimizer = small()
     tuimon.watch(model, optimizer)

@@ -119,7 +119,9 @@ class Circumstances:
         self.accumulated = max(self.accumulated, record.backward_calls)
         if record.lrs and record.lrs[0] is not None:
             self.last_rate = record.lrs[0]
-            self.top_rate = max(self.top_rate, record.lrs[0])
+            lost = loss_of(record)
+            if lost is None or math.isfinite(lost):  # a schedule goes on after the end
+                self.top_rate = max(self.top_rate, record.lrs[0])
             if len(self.rates) < FIRST_STEPS:
                 self.rates.append(record.lrs[0])
             if self.last_rate < FAINT * self.top_rate:

@@ -73,14 +73,15 @@ class Monitor:
                 self._observer.session.foresee(total)
         return self
 
-    def log(self, **scalars: Any) -> None:
-        """Publish numbers of your own, by step; a key may hold slashes (`**{"train/acc": x}`).
+    def log(self, *args: Any, **scalars: Any) -> None:
+        """Publish numbers of your own, by step: `log(acc=0.5)`, `log("train/acc", 0.5)`, or a dict.
 
         Tensors in host memory are read at once; those on a device are left out, because reading
-        them would make the device wait.
+        them would make the device wait. Whatever else is given is left out and told once: the
+        loop goes on.
         """
         if self._observer is not None and not self._closed:
-            self._log(scalars)
+            self._log(args, scalars)
 
     @contextmanager
     def step(self) -> Iterator[None]:

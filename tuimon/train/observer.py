@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -192,15 +192,28 @@ class Observer:
         if self.gate.busy and not self.boundary.inert:
             self.gate.at_boundary()
 
-    def log(self, scalars: Mapping[str, Any]) -> None:
-        """Publish the user's own numbers for the step that is being prepared."""
+    def log(self, given: Sequence[Any], scalars: Mapping[str, Any]) -> None:
+        """Publish the user's own numbers for the step that is being prepared.
+
+        Args:
+            given: what came without a keyword: mappings, or one name and its number.
+            scalars: by name.
+        """
+        if len(given) == 2 and isinstance(given[0], str):
+            given = [{given[0]: given[1]}]
+        named: dict[Any, Any] = {}
+        for each in given:
+            if isinstance(each, Mapping):
+                named |= each
+            else:
+                self.boundary.failed("log", TypeError("a number without a name"))
         values: dict[str, float] = {}
-        for name, value in scalars.items():
+        for name, value in {**named, **scalars}.items():
             number = host_number(value)
             if number is None:
                 self.boundary.failed(f"log {name}", TypeError("not a number in host memory"))
             else:
-                values[plain(name)] = number
+                values[plain(str(name))] = number
         if values:
             self.session.publish(Scalars(step=self.roster.next_step(), values=values))
 

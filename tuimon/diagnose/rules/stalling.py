@@ -178,6 +178,8 @@ class Plateau:
             return
         if any(s.kind in _STALLS[2:] and s.severity != "info" for s in evidence.symptoms):
             return  # what stands still explains the plateau
+        if any(s.kind == "explosion" and s.severity == "critical" for s in evidence.symptoms):
+            return  # what does not fit the labels stands still; it does not blow up
         if run.calls is not None and run.calls.clipped_scaled:
             return  # so does a wrong order of calls
         if "chance" in symptom.figures and symptom.kind == "plateau":
