@@ -22,6 +22,7 @@ from tests.pty.terminal import Terminal
 from tuimon.errors import TuimonError
 from tuimon.feed import channel, ledger, registry
 from tuimon.feed.codec import decode
+from tuimon.feed.paths import MIN_RING_BYTES
 from tuimon.feed.process import start_ticks
 from tuimon.feed.registry import RunInfo
 from tuimon.feed.ring import RingReader
@@ -208,3 +209,16 @@ def test_where_there_is_no_room_from_the_beginning(tmp_path: Path, small_disks: 
     done = Training(script, "-m", "tuimon", "run").end()
     assert done[0] == "ran\n" and done[1].count("\n") == 1
     assert "only 0 KiB are free" in done[1] and "unwatched" in done[1]
+
+
+def test_where_the_room_ends_while_a_run_is_made_none_is_listed(
+    tmp_path: Path, small_disks: list[Path]
+) -> None:
+    fill(small_disks[0])
+    with open(small_disks[0] / "filling", "r+b") as filling:
+        filling.truncate(filling.seek(0, os.SEEK_END) - 2 * MIN_RING_BYTES)  # without `run.json`
+    script = tmp_path / "says.py"
+    script.write_text("print('ran')")
+    done = Training(script, "-m", "tuimon", "run").end()
+    assert done[0] == "ran\n" and "unwatched" in done[1]
+    assert registry.list_runs() == []

@@ -89,6 +89,21 @@ def enter(
         return make() if joined is None else (*joined, False)
 
 
+def leave(info: RunInfo, me: RankInfo) -> None:
+    """Undo `enter`, for a process that cannot be watched: a run of nobody is not listed."""
+    with _locked(info.path / _LOCK):
+        now = _reread(info)
+        others = [each for each in now.ranks if (each.rank, each.pid) != (me.rank, me.pid)]
+        if others:
+            without_me = msgspec.structs.replace(now, ranks=others)
+        elif now.launcher is not None:  # it is its own run again
+            without_me = msgspec.structs.replace(now, ranks=[now.launcher], launcher=None, job="")
+        else:
+            return registry.withdraw(now)
+        with contextlib.suppress(NoRoom):
+            registry.save(without_me)
+
+
 def close(info: RunInfo) -> RunInfo | None:
     """Let nobody join any more; None when somebody has joined since `info` was read."""
     with _locked(info.path / _LOCK):

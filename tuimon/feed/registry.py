@@ -206,6 +206,14 @@ def record_exit(info: RunInfo, how: ExitInfo, last_step: int | None) -> RunInfo:
     return ended
 
 
+def withdraw(info: RunInfo) -> None:
+    """Delete a run that nobody trains in; what cannot be deleted stays."""
+    if _is_a_folder_of(info):
+        shutil.rmtree(info.path, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        (_mirror_folder() / f"{info.host}-{info.id}.json").unlink()
+
+
 def load(folder: Path) -> RunInfo:
     """The run in `folder`.
 

@@ -320,8 +320,9 @@ def _new_session(
     place: jobs.Place,
     environ: Mapping[str, str],
 ) -> Session:
+    entered = None
     try:
-        info, me, is_new = jobs.enter(
+        info, me, is_new = entered = jobs.enter(
             place,
             name=name or Path(argv[0] if argv else "").name or "python",
             argv=argv,
@@ -331,11 +332,13 @@ def _new_session(
         )
         size_bytes = paths.ring_bytes(info.path, max(1, place.ranks_here))
         ring = RingWriter.create(info.path / me.ring, size_bytes, start_ticks=me.start_ticks)
-    except TuimonError as error:
-        say(f"{error}; the training goes on unwatched")
-        return Session()
     except Exception as error:
-        say(f"no run can be made ({type(error).__name__}: {error}); the training goes on unwatched")
+        is_told = isinstance(error, TuimonError)
+        why = str(error) if is_told else f"no run can be made ({type(error).__name__}: {error})"
+        say(f"{why}; the training goes on unwatched")
+        if entered is not None:
+            with contextlib.suppress(Exception):
+                jobs.leave(*entered[:2])
         return Session()
     session = Session(info, ring, me)
     session.keep("hello", _hello(info, me))

@@ -53,6 +53,30 @@ def test_ranks_that_come_at_the_same_moment_are_one_run() -> None:
     assert [each.rank for each in run.ranks] == [0, 1, 2, 3]
 
 
+def test_a_process_that_cannot_be_watched_leaves_no_run() -> None:
+    alone, me, _ = jobs.enter(Place(), name="n", argv=["train.py"])
+    jobs.leave(alone, me)
+    assert registry.list_runs() == [] and not alone.path.exists()
+
+    first, _ = come(0)
+    both, _ = come(1)
+    jobs.leave(first, first.ranks[0])
+    (left,) = registry.list_runs()
+    assert (left.id, [each.rank for each in left.ranks]) == (first.id, [1])
+    jobs.leave(both, left.ranks[0])
+    assert registry.list_runs() == []
+
+
+def test_a_spawned_process_that_cannot_be_watched_leaves_the_run_to_who_spawned_it() -> None:
+    launcher, own, _ = jobs.enter(Place(), name="n", argv=["train.py"])
+    RingWriter.create(launcher.path / own.ring, 1 << 16, start_ticks=own.start_ticks)
+    spawned, _ = come(0, launcher=launcher.folder)
+    assert spawned.id == launcher.id and spawned.launcher is not None
+    jobs.leave(spawned, spawned.ranks[0])
+    (left,) = registry.list_runs()
+    assert (left.ranks, left.launcher, left.job) == ([own], None, "")
+
+
 def test_a_rank_that_is_taken_belongs_to_another_training() -> None:
     """Two trainings started by one shell with a stale RANK, or a second attempt of a job."""
     first, _ = come(0)
