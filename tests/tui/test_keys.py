@@ -301,6 +301,23 @@ async def test_clip_asks_for_the_bound_once_then_cycles() -> None:
         ]
 
 
+async def test_help_has_one_column_where_two_would_be_a_word_wide() -> None:
+    async with driven(size=(60, 20)) as viewer:
+        text = await viewer.press("question_mark")
+        rows = [row.split("│")[1].strip() for row in text.splitlines() if row.count("│") >= 2]
+        assert any(row.startswith("3 ") and "layers: heat map, detail" in row for row in rows)
+        assert any(row.endswith("system: devices, host, step time") for row in rows)
+
+
+async def test_a_terminal_that_is_too_small_shows_its_sentence_and_nothing_else() -> None:
+    async with driven(FakeRun(steps=40).frame(clip=Clip("user", None)), size=(50, 15)) as viewer:
+        for key in ("question_mark", "c", "B", "colon", "slash", "at", "Q", "space", "u"):
+            text = await viewer.press(key)
+            assert "too small: 50×15, needs 60×20" in text and "╭" not in text, key
+            assert len(viewer.app.screen_stack) == 1, key
+        assert viewer.session.sent == [], "nobody sees what it would do"
+
+
 async def test_clip_never_begins_by_taking_the_script_s_own_clipping_away() -> None:
     run = FakeRun(steps=400)
     async with driven(run.frame(clip=Clip("user", 2.5))) as viewer:

@@ -91,6 +91,17 @@ async def test_breakpoints_are_set_and_cleared_by_a_dialog() -> None:
         assert viewer.session.sent == [SetBreakpoint("loss > 4"), ClearBreakpoint(2)]
 
 
+async def test_a_condition_that_cannot_be_read_is_told_to_its_end() -> None:
+    async with driven() as viewer:
+        await viewer.press("B")
+        viewer.clock.now_s += 1
+        await viewer.press(*"norm", "greater_than_sign", "1")
+        text = await viewer.press("enter")
+        boxed = [row[27:93].split() for row in text.splitlines() if row[26:27] == "│"]
+        shown = " ".join(" ".join(words) for words in boxed)
+        assert SetBreakpoint("norm>1").problem() in shown
+
+
 async def test_undo_and_the_palette() -> None:
     async with driven(FakeRun(steps=200).frame()) as viewer:
         await viewer.press("u")

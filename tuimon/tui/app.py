@@ -189,6 +189,8 @@ class TuimonApp(Asking):
 
     def action_do(self, name: str) -> None:
         """Everything a key of the table does."""
+        if not self.takes(name):
+            return
         scene = self.scene
         scene.revision += 1
         is_pick = name == "open" and scene.screen == RUNS

@@ -8,15 +8,19 @@ from textual.geometry import Size
 from tuimon.model.commands import AnyCommand
 from tuimon.tui.bridge import Bridge, Clock
 from tuimon.tui.copying import copied
-from tuimon.tui.dialogs import HelpDialog, QuestionDialog
+from tuimon.tui.dialogs import QuestionDialog
+from tuimon.tui.helping import HelpDialog
 from tuimon.tui.options import ViewerOptions
 from tuimon.tui.palette import PaletteDialog
 from tuimon.tui.playback import STEP_WORDS, go_to_typed
 from tuimon.tui.reach import Question, intent
 from tuimon.tui.scene import Scene
+from tuimon.tui.screens import has_room
 from tuimon.tui.second import SecondRun
 from tuimon.tui.taking import sent
 from tuimon.tui.typed import FilterDialog, filter_dialog, run_dialog, step_dialog
+
+_UNSEEN = ("quit", "suspend")
 
 
 class Asking(App[None]):
@@ -35,6 +39,10 @@ class Asking(App[None]):
     def action_do(self, name: str) -> None:
         """Everything a key of the table does."""
         raise NotImplementedError
+
+    def takes(self, name: str) -> bool:
+        """Whether there is a picture in which what an action does can be seen."""
+        return name in _UNSEEN or has_room(self.size.width, self.size.height)
 
     def asks(self, name: str) -> bool:
         """Open the dialog of an action; False where it has none of its own."""

@@ -1,9 +1,8 @@
-"""Questions, help and the filter line: modal screens that take every key while they are open."""
+"""Questions and lines to type into: modal screens that take every key while they are open."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import TypeVar
 
 from rich.cells import cell_len
@@ -15,19 +14,15 @@ from textual.widget import Widget
 
 from tuimon.model.commands import AnyCommand
 from tuimon.model.text import plain
-from tuimon.tui.actions import REPLAY, ROWS, TIME, TRAINING, VIEWS, Action, actions
 from tuimon.tui.bridge import Clock
-from tuimon.tui.heatmap import cell_glyphs
 from tuimon.tui.reach import Question
 from tuimon.tui.rows import Row, data, fit, framed, in_alphabet, text
 from tuimon.tui.theme import FULL, Look
-from tuimon.view.frame import ALL_ZERO, CELL_NAN, CELL_NEG_INF, CELL_POS_INF, NO_DATA
 
 # A key typed ahead or pasted must not confirm a dialog the person has not seen yet.
 DEAF_S = 0.4
 _WIDTH = 68
-_HELP_WIDTH = 104
-_HELP_COLUMNS = ((REPLAY, VIEWS, TRAINING), (TIME, ROWS))
+_PROBLEM_LINES = 4
 _MAX_TYPED = 1024
 _NUMBER_SO_FAR = re.compile(r"[+-]?\d*\.?\d*([eE][+-]?\d*)?", re.ASCII)
 
@@ -199,13 +194,14 @@ class QuestionDialog(Dialog[AnyCommand | None]):
         body: list[Row] = [[]]
         for word, value in question.lines:
             head = text(look, f"  {word:<{column}}", "dim")
-            for index, chunk in enumerate(_chunks(plain(value), room)):
+            for index, chunk in enumerate(chunks(plain(value), room)):
                 lead = head if index == 0 else text(look, " " * (2 + column))
                 body.append([lead, text(look, chunk, "strong" if index == 0 else "text")])
         if question.label:
             label = text(look, f"  {question.label:<{column}}", "dim")
             body += [[], [label, *self.line.row(look, room)]]
-        body.append([text(look, "  "), data(look, self.problem, "bad", bold=True)])
+        for line in chunks(plain(self.problem), inner - 4)[:_PROBLEM_LINES]:
+            body.append([text(look, "  "), data(look, line, "bad", bold=True)])
         send = "enter" if question.label else "y"
         cancel = "esc" if question.label else "n, esc"
         foot = [
@@ -248,119 +244,7 @@ class QuestionDialog(Dialog[AnyCommand | None]):
             self.draw()
 
 
-class HelpDialog(Dialog[None]):
-    """All keys of this viewer, and what the marks mean."""
-
-    def __init__(self, look: Look, clock: Clock, *, readonly: bool, replays: bool = False) -> None:
-        super().__init__(look, clock)
-        self.readonly = readonly
-        self.replays = replays
-        self.top = 0
-        self._hidden = 0
-
-    def draw(self) -> None:
-        """Two columns of keys and a legend."""
-        size, look = self.app.size, self.look
-        width = max(24, min(_HELP_WIDTH, size.width))
-        limits = width - 2, size.height - 2
-        body = help_rows(look, *limits, readonly=self.readonly, replays=self.replays)
-        room = max(1, size.height - 2)
-        self._hidden = max(0, len(body) - room)
-        self.top = max(0, min(self.top, self._hidden))
-        note = "q quits the viewer only: the training goes on"
-        words = "any key closes"
-        if self._hidden:  # short, for a hint that does not fit is left out
-            note, words = "q quits the viewer only", "j k scroll, others close"
-        rows = framed(
-            look,
-            body[self.top : self.top + room],
-            width,
-            title=[text(look, "keys", "strong", bold=True)],
-            foot=[text(look, note, "dim")],
-            foot_right=[text(look, words, "dim")],
-            focused=True,
-        )
-        self.sheet.show(look, rows, width)
-
-    def pressed(self, event: Key) -> None:
-        """Scroll where there is more than fits, else close."""
-        turn = {"j": 1, "down": 1, "k": -1, "up": -1}.get(event.key)
-        if turn is not None and self._hidden:
-            self.top += turn
-            self.draw()
-        else:
-            self.dismiss(None)
-
-
-def help_rows(
-    look: Look, width: int, height: int, *, readonly: bool, replays: bool = False
-) -> list[Row]:
-    """The body of the help: keys in two columns, then the legend of marks."""
-    half = (width - 2) // 2
-    known = actions(readonly=readonly, replays=replays)
-    columns: tuple[list[Row], list[Row]] = ([], [])
-    for column, groups in zip(columns, _HELP_COLUMNS, strict=True):
-        for group in groups:
-            lines = _group(look, group, half, known)
-            column += [[], *lines] if column and lines else lines
-    left, right = columns
-    if max(len(left), len(right)) + 1 > height:  # too tall by groups: let them flow
-        flat = [line for line in left + right if line]
-        middle = -(-len(flat) // 2)
-        left, right = flat[:middle], flat[middle:]
-    height = max(len(left), len(right))
-    left += [[] for _ in range(height - len(left))]
-    right += [[] for _ in range(height - len(right))]
-    body = [
-        [text(look, " "), *fit(look, one, half), text(look, " "), *fit(look, two, half)]
-        for one, two in zip(left, right, strict=True)
-    ]
-    return [*body, _legend(look), _marks(look)]
-
-
-def _group(look: Look, group: str, width: int, known: Sequence[Action]) -> list[Row]:
-    found = [action for action in known if action.group == group]
-    if not found:
-        return []
-    lines: list[Row] = [[text(look, group, "strong", bold=True)]]
-    for action in found:
-        words = action.description + (" (asks)" if action.asks_first else "")
-        for index, chunk in enumerate(_chunks(words, width - 12)):
-            keys = " ".join(action.keys) if index == 0 else ""
-            lines.append([text(look, f"{keys:<11}", "key", bold=True), text(look, chunk)])
-    return lines
-
-
-def _legend(look: Look) -> Row:
-    table = cell_glyphs(look)
-    row: Row = [text(look, " ")]
-    for code, word in (
-        (CELL_NAN, "NaN"),
-        (CELL_POS_INF, "+Inf"),
-        (CELL_NEG_INF, "-Inf"),
-        (ALL_ZERO, "all zero"),
-        (NO_DATA, "no data"),
-    ):
-        glyph, fg, bg = table[code]
-        row += [text(look, glyph, fg, bg, bold=True), text(look, f" {word}  ", "dim")]
-    row += [text(look, look.glyphs.above, "warn"), text(look, " off axis  ", "dim")]
-    return [*row, text(look, look.glyphs.dash, "faint"), text(look, " clip", "dim")]
-
-
-def _marks(look: Look) -> Row:
-    """What stands at the edge below a chart."""
-    row: Row = [text(look, " ")]
-    for glyph, colour, word in (
-        (look.glyphs.mark, "warn", "command"),
-        ("!", "bad", "event"),
-        ("e", "dim", "epoch"),
-        ("r", "key", "learning rate"),
-    ):
-        row += [text(look, glyph, colour, bold=True), text(look, f" {word}  ", "dim")]
-    return row
-
-
-def _chunks(words: str, width: int) -> list[str]:
+def chunks(words: str, width: int) -> list[str]:
     """Lines of at most `width` cells, cut at blanks where there are any."""
     lines: list[str] = []
     current = ""

@@ -34,9 +34,14 @@ _DRAWN_ELSEWHERE = ("skipped",)  # as marks of another chart
 _ALONE = {LOOK: "look", RANKS: "ranks", OUTPUT: "output", RUNS: "runs"}  # screens of one panel
 
 
+def has_room(width: int, height: int) -> bool:
+    """Whether a picture fits a terminal of that size."""
+    return width >= MIN_COLUMNS and height >= MIN_ROWS
+
+
 def arrange(scene: Scene, width: int, height: int) -> list[Box]:
     """The boxes of the panels to show; only `tiny` when there is no room for a picture."""
-    if width < MIN_COLUMNS or height < MIN_ROWS:
+    if not has_room(width, height):
         return [Box("tiny", 0, 0, width, height)]
     boxes = [Box("header", 0, 0, width, 1)]
     top = 1

@@ -6,8 +6,8 @@ from textual.keys import Keys
 
 from tests.tui.fake import FakeRun
 from tuimon.tui.actions import ACTIONS, GROUPS, bindings, hints, keys_markdown
-from tuimon.tui.dialogs import help_rows
 from tuimon.tui.glyphs import ASCII, BLOCK, BRAILLE, set_for, to_ascii
+from tuimon.tui.helping import help_rows
 from tuimon.tui.scene import Scene
 from tuimon.tui.theme import FULL, NONE, PALETTES, SIXTEEN, Look, colours_for
 from tuimon.view.frame import GONE, PAUSED
