@@ -78,11 +78,11 @@ def test_a_training_is_reached_into(tmp_path: Path, capsys: pytest.CaptureFixtur
             at = run.ctl("lr", "scale", "0.5")["step"]
             undone = run.ctl("undo")
             assert (undone["old"], undone["new"]) == ("0.0005", "0.001")
-            assert run.ctl("breakpoint") == []
+            assert run.ctl("breakpoint") == run.ctl("breakpoint", "list") == []
             run.ctl("breakpoint", f"grad_norm >= 0 and step > {at + 5}")
             eventually(lambda: run.listed()["state"] == "paused")
             look_around(run)
-            run.ctl("breakpoint", "--clear", "all")
+            assert run.ctl("breakpoint", "clear", "all")["new"] == "cleared"
             run.ctl("resume")
             assert run.listed()["waits_s"] is None
             assert run.ctl("stop")["state"] == "applied"
@@ -113,8 +113,13 @@ def look_around(run: Outside) -> None:
     [
         (["breakpoint", "loss >"], "the condition, column 7: expected a number"),
         (["breakpoint", "loss > 1", "--clear", "1"], "exclude each other"),
-        (["breakpoint", "--clear", "some"], "a number or all"),
+        (["breakpoint", "--clear", "some"], "the number of a breakpoint, or all"),
         (["breakpoint", "--clear", "0"], "count from 1"),
+        (["breakpoint", "clear"], "clear takes the number of a breakpoint, or all"),
+        (["breakpoint", "clear", "some"], "clear takes the number of a breakpoint, or all"),
+        (["breakpoint", "clear", "0"], "count from 1"),
+        (["breakpoint", "clear", "1", "--clear", "1"], "exclude each other"),
+        (["breakpoint", "list", "1"], "list takes nothing more"),
         (["inspect", ""], "name a layer"),
     ],
 )

@@ -15,6 +15,7 @@ from tuimon.cli.grammar import InOrder, WithGrammar, via_option
 
 if TYPE_CHECKING:
     from tuimon.cli.control import Target
+    from tuimon.model.commands import AnyCommand
 
 
 class Reaching(WithGrammar, InOrder):
@@ -237,33 +238,46 @@ def undo(run: Target, *, timeout_s: float, as_json: bool) -> int:
 
 
 @ctl.command(name="breakpoint", cls=WithGrammar)
-@click.argument("condition", metavar="[CONDITION]", required=False)
+@click.argument("words", metavar="[CONDITION | list | clear N]", nargs=-1)
 @click.option("--clear", metavar="N", help="Clear breakpoint N, or all of them: all.")
 @_answer_options
 @click.pass_obj
 def set_breakpoint(
-    run: Target, *, condition: str | None, clear: str | None, timeout_s: float, as_json: bool
+    run: Target, *, words: tuple[str, ...], clear: str | None, timeout_s: float, as_json: bool
 ) -> int:
     """Hold the training when CONDITION becomes true; list, clear.
 
-    Without CONDITION the breakpoints that are set are listed. The training waits before the
-    update, as when paused, and goes on by itself after --max-hold seconds.
+    Without CONDITION, or with `list`, the breakpoints that are set are listed; `clear N` takes one
+    away, `clear all` all of them. The training waits before the update, as when paused, and goes
+    on by itself after --max-hold seconds.
     """
     from tuimon.cli import control, looking
-    from tuimon.model.commands import ClearBreakpoint, SetBreakpoint
+    from tuimon.model.commands import SetBreakpoint
 
-    if condition is not None and clear is not None:
+    if words and clear is not None:
         raise click.UsageError("a CONDITION and --clear exclude each other")
     if clear is not None:
-        if not (clear == "all" or clear.isdecimal()):
-            raise click.UsageError(f"--clear takes a number or all, not {clear[:40]!r}")
-        number = None if clear == "all" else int(clear)
-        command: SetBreakpoint | ClearBreakpoint = ClearBreakpoint(number)
-    elif condition is not None:
-        command = SetBreakpoint(condition)
-    else:
+        return control.send(run, _cleared(clear, "--clear"), timeout_s=timeout_s, as_json=as_json)
+    condition = " ".join(words or ("list",))
+    first, *rest = condition.split() or [""]
+    if first == "list":
+        if rest:
+            raise click.UsageError("list takes nothing more")
         return looking.print_breakpoints(run, as_json=as_json)
+    if first == "clear":
+        command: AnyCommand = _cleared(" ".join(rest), "clear")
+    else:
+        command = SetBreakpoint(condition)
     return control.send(run, command, timeout_s=timeout_s, as_json=as_json)
+
+
+def _cleared(typed: str, asked: str) -> AnyCommand:
+    from tuimon.model.commands import ClearBreakpoint
+
+    if not (typed == "all" or (typed.isdecimal() and len(typed) < 10)):
+        found = f", not {typed[:40]!r}" if typed else ""
+        raise click.UsageError(f"{asked} takes the number of a breakpoint, or all{found}")
+    return ClearBreakpoint(None if typed == "all" else int(typed))
 
 
 @ctl.command()
