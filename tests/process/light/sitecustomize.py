@@ -2,7 +2,8 @@
 
 The first optimizer of a process imports `torch._dynamo`, which takes about as long as torch itself,
 only to be told that it does nothing while nothing is compiled. Here a module that says the same
-stands in its place; whoever asks it for more gets the real one.
+stands in its place; whoever asks it for more gets the real one. DistributedDataParallel asks it
+for a mode of compiling as well, and sharded parameters need its settings, but nothing else of it.
 
 `TEST_HOST` is the name of the host that a process believes to run on.
 """
@@ -14,21 +15,45 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, spec_from_file_location
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 NAME = "torch._dynamo"
+CONFIG = NAME + ".config"
 
 
 def disable(
-    fn: Callable[..., Any], recursive: bool = True, *, wrapping: bool = True
+    fn: Callable[..., Any],
+    recursive: bool = True,
+    *,
+    reason: str | None = None,
+    wrapping: bool = True,
 ) -> Callable[..., Any]:
     return fn
 
 
 def graph_break(msg: str = "") -> None:
     """Nothing, as the real one does outside of what is compiled."""
+
+
+def set_stance(*_: object, **__: object) -> AbstractContextManager[None]:
+    """Nothing is compiled that could be run otherwise."""
+    return nullcontext()
+
+
+class Utils:
+    """`torch._dynamo.utils` until more of it is needed."""
+
+    @staticmethod
+    def get_optimize_ddp_mode() -> str:
+        return "ddp_optimizer"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(the_real_one().utils, name)
 
 
 class StandIn(ModuleType):
@@ -57,6 +82,10 @@ class Finder:
     def find_spec(name: str, path: Sequence[str] | None = None, target: object = None) -> Any:
         if name == NAME:
             return ModuleSpec(name, Finder, is_package=True)
+        if name == CONFIG:
+            torch = find_spec("torch")
+            assert torch is not None and torch.origin is not None
+            return spec_from_file_location(name, Path(torch.origin).parent / "_dynamo/config.py")
         if name.startswith(NAME + "."):
             the_real_one()
             importlib.import_module(name)
@@ -68,7 +97,9 @@ class Finder:
         if spec.name != NAME:
             return sys.modules[spec.name]
         module = StandIn(NAME)
-        vars(module).update(disable=disable, graph_break=graph_break)
+        vars(module).update(
+            disable=disable, graph_break=graph_break, set_stance=set_stance, utils=Utils()
+        )
         return module
 
     @staticmethod
