@@ -14,6 +14,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from tests.tui.full import NOW_S, full_frame
 from tuimon.feed.registry import RankInfo, RunInfo
+from tuimon.model.records import Event
 from tuimon.tui.actions import SCREENS, hints
 from tuimon.tui.choices import CHOICES, settle_focus
 from tuimon.tui.once import paint
@@ -22,6 +23,7 @@ from tuimon.tui.scene import Scene
 from tuimon.tui.screens import arrange
 from tuimon.tui.theme import Look
 from tuimon.view.frame import (
+    GONE,
     LATE,
     LOADING,
     WAITING,
@@ -160,3 +162,14 @@ def test_every_screen_stands_in_every_state(screen: str, state: str) -> None:
 
 def test_too_small_says_what_is_needed() -> None:
     assert "needs 60×20" in picture(FULL, (), (59, 19))
+
+
+def test_the_end_of_a_killed_run_is_told_once() -> None:
+    why = "the training ended without a last word after step 399: killed or crashed"
+    end = Event(399, 1e9, "critical", "killed", why)
+    frame = replace(
+        CALM, state=GONE, state_detail=f"{why}; the picture stays", exit=Exit("killed", None, "")
+    )
+    shown = picture(replace(frame, events=(end,), alert=end), (), (120, 40))
+    above = " ".join(shown.splitlines()[1:3])
+    assert "the picture stays" in above and above.count("without a last word") == 1

@@ -160,5 +160,8 @@ def _how(exit_: Exit, signs: Signs) -> str:
             return f"the training was stopped on request {where}{why}"
         case "exception":
             return f"the training ended by an exception{code} {where}{why}"
+        case _ if exit_.code is None and "killed" in exit_.detail:  # the scribe's own sentence
+            whose = "the training" if exit_.detail.startswith("ended") else "the training ended:"
+            return f"{whose} {plain(exit_.detail, 300)}"
         case _:
             return f"the training was killed or crashed{code} {where}{why}"

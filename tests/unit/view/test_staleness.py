@@ -107,6 +107,16 @@ def test_the_end_says_why(exit_, words):
         assert words in standing.detail and standing.detail.isprintable()
 
 
+@pytest.mark.parametrize("who", ["", "rank 1 (pid 9) "])
+def test_who_left_no_last_word_is_said_to_be_killed_once(who):
+    why = f"{who}ended without a last word after step 99: killed (kill, no memory) or crashed"
+    detail = judge(
+        1001.0, replace(STATUS, alive=False, exit=Exit("killed", None, why)), SIGNS
+    ).detail
+    assert why in detail and detail.startswith("the training ")
+    assert (detail.count("killed"), detail.count("after step 99")) == (1, 1)
+
+
 def test_a_process_that_vanished_was_killed():
     standing = judge(1001.0, replace(STATUS, alive=False), SIGNS)
     assert standing.exit is not None and standing.exit.kind == "killed"

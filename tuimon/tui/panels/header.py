@@ -34,6 +34,7 @@ from tuimon.view.waits import waited
 _BAR_CELLS = 10
 _AROUND_WORDS = 4  # cells of a line beside its words
 _MAX_LINES = 3
+_KILLED = "killed"  # kind of the event that a run ends with when it left no last word
 WORDY_COLUMNS = 70
 _LOOK_HINTS = ("v look  esc hide", "v look")
 
@@ -222,6 +223,8 @@ def state_words(scene: Scene) -> str:
         words = f"{frame.exit.kind}: {frame.exit.detail or words}"
     if frame.crash is not None and alert is not None and alert.crash is frame.crash:
         words, alert = _told(alert), None
+    if frame.state == GONE and alert is not None and alert.kind == _KILLED:
+        alert = None  # it is what the state says
     if alert is not None:
         words += f"   before: {alert.text}"
     return words
