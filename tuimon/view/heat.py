@@ -137,9 +137,8 @@ class Heat:
         if self._last_step is not None and step <= self._last_step:
             self.merge(step, norms, bits)
             return
-        ranks, absolute, log2 = self._judge(norms, bits)
-        self._away = log2 - self._median.value
-        self._note_bad(step)
+        ranks, absolute, log2, self._away = _judge(norms, bits, self._median)
+        self._note_bad(step, ranks)
         self._median.add(log2)
         for tier in (self._recent, self._whole):
             tier.append(step, ranks, absolute)
@@ -156,11 +155,11 @@ class Heat:
         """
         if self._last_step is None:
             return self.append(step, norms, flags)
-        ranks, absolute, log2 = self._judge(norms, flags)
+        ranks, absolute, log2, away = _judge(norms, flags, self._median)
         place = min(step, self._last_step)
         if place == self._last_step:
-            self._away = np.where(np.isnan(log2), self._away, log2 - self._median.value)
-        self._note_bad(place)
+            self._away = np.where(np.isnan(log2), self._away, away)
+        self._note_bad(place, ranks)
         self._median.amend(log2)
         for tier in (self._recent, self._whole):
             tier.merge(place, ranks, absolute)
@@ -179,17 +178,17 @@ class Heat:
             norms: float32[buckets, layers], the largest finite norm; NaN where there is none.
             flags: uint8[buckets, layers], flag bits of all steps of the bucket.
         """
-        self._whole.coarsen(width.bit_length() - 1)
+        self._whole.begin_with(first_step, width, len(norms))
         for index, (row, bits) in enumerate(zip(norms, flags, strict=True)):
             known = ~np.isnan(row)
             empty = ~known & ((bits & (NON_FINITE | NORM_OVERFLOW)) == 0)
             cleared = np.where(known, bits & ~np.uint8(_MISSING), bits)
             cleared[empty] |= UNMEASURED
-            ranks, absolute, log2 = self._judge(row, cleared)
+            ranks, absolute, log2, _ = _judge(row, cleared, self._median)
             if empty.all():
                 continue
             step = first_step + index * width
-            self._note_bad(step)
+            self._note_bad(step, ranks)
             self._median.add(log2)
             if self._last_step is None or step > self._last_step:
                 self._whole.append(step, ranks, absolute)
@@ -296,46 +295,75 @@ class Heat:
         if split < columns:
             self._recent.fill(cells[:, split:], groups, edges[split:], plane)
 
-    def _note_bad(self, step: int) -> None:
+    def _note_bad(self, step: int, ranks: Codes) -> None:
         """Remember where the layers that have just gone bad did so."""
-        self._first_bad[self._ever_bad & (self._first_bad == NEVER)] = step
+        bad = ranks >= _RANK_OF_CODE[CELL_NEG_INF]
+        if bad.any():
+            self._ever_bad |= bad
+            self._first_bad[bad & (self._first_bad == NEVER)] = step
 
-    def _judge(self, norms: Floats, flags: Codes) -> tuple[Codes, Codes, Floats]:
-        """Ranks, absolute bytes, and log2 norms with NaN where a norm says nothing."""
+
+def _judge(
+    norms: Floats, flags: Codes, median: RunningMedian
+) -> tuple[Codes, Codes, Floats, Floats]:
+    """Ranks, absolute bytes, log2 norms with NaN where a norm says nothing, and how many
+    octaves those lie above the median.
+
+    A seek does this for every step on its way: in place, and with no more than what nearly
+    every step needs, where all norms are ordinary.
+    """
+    known = median.value
+    is_special = not (norms.min(initial=1) > 0 and norms.max(initial=1) < np.inf)
+    is_special = is_special or bool(flags.any())
+    if is_special:
         usable = np.isfinite(norms) & (norms > 0)
-        special = not usable.all() or bool(flags.any())
-        if special:
-            usable &= (flags & (NON_FINITE | NORM_OVERFLOW | _MISSING)) == 0
-        log2: Floats = np.log2(np.where(usable, norms, np.float32(1)))
-        away = log2 - np.where(np.isnan(self._median.value), log2, self._median.value)
-        level = np.clip(np.rint(away) + LEVEL_USUAL, LEVEL_FIRST, LEVEL_LAST).astype(np.uint8)
-        ranks = _RANK_OF_CODE[level]
-        place = np.rint((log2 - _ABSOLUTE_LOWEST_LOG2) * _ABSOLUTE_PER_OCTAVE) + _ABSOLUTE_FIRST
-        absolute = np.clip(place, _ABSOLUTE_FIRST, _ABSOLUTE_LAST).astype(np.uint8)
-        if special:
-            self._mark(norms, flags, ranks, absolute)
-            log2[~usable] = np.nan
-        return ranks, absolute, log2
+        usable &= (flags & (NON_FINITE | NORM_OVERFLOW | _MISSING)) == 0
+        norms_or_one = np.where(usable, norms, np.float32(1))
+    else:
+        usable, norms_or_one = None, norms
+    log2: Floats = np.log2(norms_or_one)
+    away: Floats = log2 - known
+    level = np.rint(away)
+    if median.is_partial:
+        level[np.isnan(known)] = 0
+    level += LEVEL_USUAL
+    ranks = _RANK_OF_CODE[_bytes_within(level, LEVEL_FIRST, LEVEL_LAST)]
+    place = log2 - _ABSOLUTE_LOWEST_LOG2
+    place *= _ABSOLUTE_PER_OCTAVE
+    np.rint(place, out=place)
+    place += _ABSOLUTE_FIRST
+    absolute = _bytes_within(place, _ABSOLUTE_FIRST, _ABSOLUTE_LAST)
+    if usable is not None:
+        _mark(norms, flags, ranks, absolute)
+        log2[~usable] = away[~usable] = np.nan
+    return ranks, absolute, log2, away
 
-    def _mark(self, norms: Floats, flags: Codes, ranks: Codes, absolute: Codes) -> None:
-        """Overwrite what is not an ordinary norm, the worst last."""
-        missing = (flags & _MISSING) != 0
-        overflow = (flags & NORM_OVERFLOW) != 0
-        silent = (flags & (NON_FINITE | NORM_OVERFLOW | _MISSING)) == 0
-        marks = (
-            (silent & (norms == 0), ALL_ZERO, 1),
-            (missing, NO_DATA, 0),
-            (overflow, LEVEL_LAST, _ABSOLUTE_LAST),
-            ((flags & NEG_INF) != 0, CELL_NEG_INF, _ABSOLUTE_NEG_INF),
-            ((flags & POS_INF) != 0, CELL_POS_INF, _ABSOLUTE_POS_INF),
-            (silent & np.isinf(norms), CELL_POS_INF, _ABSOLUTE_POS_INF),
-            ((flags & NAN) != 0, CELL_NAN, _ABSOLUTE_NAN),
-            (silent & np.isnan(norms), CELL_NAN, _ABSOLUTE_NAN),
-        )
-        for where, code, byte in marks:
-            ranks[where] = _RANK_OF_CODE[code]
-            absolute[where] = byte
-        self._ever_bad |= ranks >= _RANK_OF_CODE[CELL_NEG_INF]
+
+def _mark(norms: Floats, flags: Codes, ranks: Codes, absolute: Codes) -> None:
+    """Overwrite what is not an ordinary norm, the worst last."""
+    missing = (flags & _MISSING) != 0
+    overflow = (flags & NORM_OVERFLOW) != 0
+    silent = (flags & (NON_FINITE | NORM_OVERFLOW | _MISSING)) == 0
+    marks = (
+        (silent & (norms == 0), ALL_ZERO, 1),
+        (missing, NO_DATA, 0),
+        (overflow, LEVEL_LAST, _ABSOLUTE_LAST),
+        ((flags & NEG_INF) != 0, CELL_NEG_INF, _ABSOLUTE_NEG_INF),
+        ((flags & POS_INF) != 0, CELL_POS_INF, _ABSOLUTE_POS_INF),
+        (silent & np.isinf(norms), CELL_POS_INF, _ABSOLUTE_POS_INF),
+        ((flags & NAN) != 0, CELL_NAN, _ABSOLUTE_NAN),
+        (silent & np.isnan(norms), CELL_NAN, _ABSOLUTE_NAN),
+    )
+    for where, code, byte in marks:
+        ranks[where] = _RANK_OF_CODE[code]
+        absolute[where] = byte
+
+
+def _bytes_within(values: Floats, low: int, high: int) -> Codes:
+    """The values, which are whole and no longer needed, as bytes between two bounds."""
+    np.maximum(values, low, out=values)
+    np.minimum(values, high, out=values)
+    return values.astype(np.uint8)
 
 
 def _columns(layers: int, most: int) -> int:

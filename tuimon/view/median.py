@@ -20,6 +20,7 @@ class RunningMedian:
 
     def __init__(self, layers: int) -> None:
         self.value: Floats = np.full(layers, np.nan, np.float32)
+        self.is_partial = True  # some layer may have no median yet
         self._samples: Floats = np.full((layers, MEDIAN_SAMPLES), np.nan, np.float32)
         self._filled = 0
         self._stride = 1
@@ -39,9 +40,12 @@ class RunningMedian:
         else:
             size = -(-layers // MEDIAN_SLICES)
             self._refresh(turn * size, min(layers, (turn + 1) * size))
-        unknown = np.isnan(self.value)
-        if unknown.any():
-            self.value[unknown] = log2[unknown]
+        if self.is_partial or fresh or layers > SMALL_TABLE:
+            unknown = np.isnan(self.value)
+            if unknown.any():
+                self.value[unknown] = log2[unknown]
+                unknown = np.isnan(self.value)
+            self.is_partial = bool(unknown.any())
 
     def amend(self, log2: Floats) -> None:
         """Correct the step added last for the layers that have a value here."""
@@ -52,6 +56,7 @@ class RunningMedian:
                 self._refresh(0, len(self.value))
         unknown = np.isnan(self.value)
         self.value[unknown] = log2[unknown]
+        self.is_partial = bool(np.isnan(self.value).any())
 
     def remap(self, source: Indices) -> None:
         """Reorder the layers; -1 is a new one."""
@@ -60,6 +65,7 @@ class RunningMedian:
         self.value = np.full(len(source), np.nan, np.float32)
         self._samples = np.full((len(source), MEDIAN_SAMPLES), np.nan, np.float32)
         self.value[known] = value[source[known]]
+        self.is_partial = True
         self._samples[known] = samples[source[known]]
 
     def _store(self, log2: Floats) -> int:
