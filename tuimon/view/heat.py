@@ -178,7 +178,7 @@ class Heat:
             norms: float32[buckets, layers], the largest finite norm; NaN where there is none.
             flags: uint8[buckets, layers], flag bits of all steps of the bucket.
         """
-        self._whole.begin_with(first_step, width, len(norms))
+        self._whole.coarsen(width.bit_length() - 1)
         for index, (row, bits) in enumerate(zip(norms, flags, strict=True)):
             known = ~np.isnan(row)
             empty = ~known & ((bits & (NON_FINITE | NORM_OVERFLOW)) == 0)
