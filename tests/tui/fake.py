@@ -130,6 +130,11 @@ class FakeHeat:
     def __init__(self, codes: np.ndarray, first: int = 0) -> None:
         self.codes = codes.astype(np.uint8)
         self.first = first
+        self.bucket = 1  # steps that a norm stands for
+
+    def span_at(self, step: int) -> tuple[int, int]:
+        start = step // self.bucket * self.bucket
+        return start, start + self.bucket
 
     @property
     def version(self) -> int:

@@ -297,8 +297,12 @@ def _steps(scene: Scene, window: HeatWindow, last: int) -> Row:
     words = f"{max(0, window.start):,} … {end:,}"
     if window.bucket > 1:
         words += f"  {window.bucket:,} steps a column"
-    if cross is not None:
-        return [text(look, f"norms at step {cross:,}", "key")]
+    if cross is not None and scene.frame.heat is not None:
+        first, end = scene.frame.heat.span_at(cross)
+        words = f"norms at step {cross:,}"
+        if end - first > 1:  # older steps are kept by the bucket
+            words = f"max of steps {max(0, first):,}–{max(cross, min(end - 1, last)):,}"
+        return [text(look, words, "key")]
     return [text(look, words, "dim")]
 
 

@@ -151,6 +151,10 @@ class HeatView(Protocol):
         """Largest norm of a group in each column, roughly, and the `HAS_*` bits of all of it."""
         ...
 
+    def span_at(self, step: int) -> tuple[int, int]:
+        """The steps, from and before, that `norms` of `step` alone are the largest of."""
+        ...
+
     def latest_norm(self) -> Floats:
         """float32[layers], NaN where there is none."""
         ...

@@ -178,7 +178,7 @@ class Heat:
             norms: float32[buckets, layers], the largest finite norm; NaN where there is none.
             flags: uint8[buckets, layers], flag bits of all steps of the bucket.
         """
-        self._whole.coarsen(width.bit_length() - 1)
+        self._whole.begin_with(first_step, width, len(norms))
         for index, (row, bits) in enumerate(zip(norms, flags, strict=True)):
             known = ~np.isnan(row)
             empty = ~known & ((bits & (NON_FINITE | NORM_OVERFLOW)) == 0)
@@ -271,6 +271,11 @@ class Heat:
         if len(group) and columns > 0 and end_step > first_step:
             self._fill(found, [group], column_edges(first_step, end_step, columns), 1)
         return _NORM_OF_ABSOLUTE[found[0]], _BITS_OF_ABSOLUTE[found[0]]
+
+    def span_at(self, step: int) -> tuple[int, int]:
+        """The steps, from and before, that the norms of `step` are the largest of."""
+        is_old = not self._recent.count or step < self._recent.first_step
+        return self._whole.span_at(step) if is_old and self._whole.count else (step, step + 1)
 
     def latest_norm(self) -> Floats:
         """float32[layers]; NaN where there is none."""

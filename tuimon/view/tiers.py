@@ -45,6 +45,7 @@ class Tier:
     def __init__(self, layers: int, capacity: int, *, folds: bool) -> None:
         self.count = 0
         self.shift = 0  # a column covers 2**shift steps
+        self._seed = (0, 1, 0)  # first step, width and end of the buckets that it began with
         self._folds = folds
         self._capacity = capacity
         self._keys = np.zeros(capacity, np.int64)
@@ -92,10 +93,22 @@ class Tier:
             self.count += 1
             self._forget(index)
 
-    def coarsen(self, shift: int) -> None:
-        """Let columns cover at least 2**shift steps."""
-        while self.shift < shift:
+    def begin_with(self, first_step: int, width: int, count: int) -> None:
+        """Let columns be as wide as these buckets, a power of two of steps each, or wider."""
+        self._seed = (first_step, width, first_step + width * count)
+        while self.shift < width.bit_length() - 1:
             self._fold()
+
+    def span_at(self, step: int) -> tuple[int, int]:
+        """The steps, from and before, whose worst byte the column of `step` holds."""
+        start = step >> self.shift << self.shift
+        end = start + (1 << self.shift)
+        first, width, seeded = self._seed
+        if start >= seeded:
+            return start, end
+        # A bucket lies in the column of its first step, wherever that is in the column.
+        begins, ends = (first - (first - edge) // width * width for edge in (start, end))
+        return begins, end if end > seeded else ends
 
     def cut(self, step: int) -> None:
         """Forget the columns that begin at `step` or later."""

@@ -123,3 +123,13 @@ def test_ten_thousand_layers_cost_what_is_visible() -> None:
     frame = Frame(heat=Counting(np.full((10_000, 4), 4)), layers=LayerTable(1, names))
     drawn(Scene(frame, Look(), focus="layers"), 80, 12)
     assert asked == [10] or max(asked) <= 10
+
+
+def test_a_norm_that_stands_for_many_steps_says_so() -> None:
+    codes = np.full((1, 100), LEVEL_FIRST, np.uint8)
+    scene = scene_of(codes, ["w"])
+    scene.charts.cross_step = 70
+    assert "norms at step 70 " in drawn(scene)[-1]
+    assert isinstance(scene.frame.heat, FakeHeat)
+    scene.frame.heat.bucket = 64
+    assert "max of steps 64–99" in drawn(scene)[-1]

@@ -260,3 +260,17 @@ def test_first_bad_away_and_norms() -> None:
     assert kinds[20] == HAS_NAN and np.isnan(norms[20]) and norms[21] == pytest.approx(8.0, rel=0.2)
     heat.remap(np.array([2, -1, 1]))
     assert heat.first_bad().tolist() == [21, -1, 20] and np.isnan(heat.latest_away()[1])
+
+
+def test_a_value_says_which_steps_it_stands_for() -> None:
+    assert Heat(1).span_at(7) == (7, 8)
+    heat = Heat(1)
+    norms = np.ones((10, 1), np.float32)
+    norms[8] = np.nan
+    seen = np.zeros((10, 1), np.uint8)
+    seen[8] = NAN
+    heat.seed(16, 64, norms, seen)
+    heat.append(656, floats(1.0), bits(0))
+    assert heat.norms((0,), 540, 541, 1)[1][0] == HAS_NAN
+    assert heat.span_at(540) == (528, 592), "the bucket as it was counted"
+    assert heat.span_at(656) == (656, 657)
