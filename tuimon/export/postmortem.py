@@ -15,6 +15,7 @@ from typing import Any
 from tuimon.diagnose.engine import Engine
 from tuimon.diagnose.joined import Joined, Member
 from tuimon.diagnose.report import SCHEMA, RunFacts, build_report
+from tuimon.errors import NoSuchRun
 from tuimon.feed import private
 from tuimon.feed.chronicle import Chronicle
 from tuimon.feed.frames import SCRIBE
@@ -73,7 +74,7 @@ def rebuild(path: Path, recording: Recording) -> dict[str, Any]:
     if path.is_dir() and info is not None and len(info.ranks) > 1:
         parts = []
         for each in info.ranks:
-            with contextlib.suppress(Exception):  # a rank that was never recorded
+            with contextlib.suppress(NoSuchRun):  # a rank that was never recorded
                 parts.append(read_recording(path, each.pid))
     told = [_Reading(each, _rank_of(each)) for each in parts or [recording]]
     joined = Joined([Member(each.rank, each.engine) for each in told])
