@@ -1,4 +1,4 @@
-"""Fill the parts of README.md that the program itself knows: the key table and the commands.
+"""Fill the parts of the documentation that the program itself knows: keys and commands.
 
 Each part lies between `<!-- NAME -->` and `<!-- /NAME -->`. A contract test compares.
 """
@@ -12,33 +12,39 @@ from pathlib import Path
 
 import click
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = {"README.md": ("keys", "overview"), "docs/commands.md": ("commands",)}
 WIDTH = 88
 
 
 def parts() -> dict[str, str]:
     """Markdown by the name of its place."""
+    from tuimon.cli import cli
     from tuimon.tui.actions import keys_markdown
 
-    return {"keys": keys_markdown().strip(), "commands": commands_markdown()}
+    helps = [f"$ {path} --help\n{text}" for path, text in _helps(cli, "tuimon", None)]
+    return {
+        "keys": keys_markdown().strip(),
+        "overview": _console(helps[:1]),
+        "commands": _console(helps[1:]),
+    }
 
 
-def commands_markdown() -> str:
-    """The help of `tuimon` and of each of its commands, as `--help` prints it."""
-    from tuimon.cli import cli
-
-    helps = "\n\n".join(f"$ {path} --help\n{text}" for path, text in _helps(cli, "tuimon", None))
-    return f"```console\n{helps}\n```"
-
-
-def filled(text: str) -> str:
-    """The text with every part replaced by what the program says now."""
-    for name, content in parts().items():
+def filled(page: str, text: str) -> str:
+    """The text of a page with its parts replaced by what the program says now."""
+    content = parts()
+    for name in PAGES[page]:
         place = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        text, count = place.subn(lambda found, new=content: found[1] + new + "\n" + found[2], text)
+        text, count = place.subn(
+            lambda found, name=name: f"{found[1]}{content[name]}\n{found[2]}", text
+        )
         if count != 1:
-            raise SystemExit(f"README.md has {count} places for {name!r}; it needs one")
+            raise SystemExit(f"{page} has {count} places for {name!r}; it needs one")
     return text
+
+
+def _console(helps: list[str]) -> str:
+    return "```console\n" + "\n\n".join(helps) + "\n```"
 
 
 def _helps(
@@ -54,7 +60,8 @@ def _helps(
 
 
 if __name__ == "__main__":
-    new = filled(README.read_text(encoding="utf-8"))
-    changed = new != README.read_text(encoding="utf-8")
-    README.write_text(new, encoding="utf-8")
-    sys.stdout.write(f"README.md: {'rewritten' if changed else 'up to date'}\n")
+    for page in PAGES:
+        old = (ROOT / page).read_text(encoding="utf-8")
+        new = filled(page, old)
+        (ROOT / page).write_text(new, encoding="utf-8")
+        sys.stdout.write(f"{page}: {'up to date' if new == old else 'rewritten'}\n")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tools.write_readme import filled
+import pytest
+
+from tools.write_readme import PAGES, filled
 from tuimon import errors
 from tuimon.tui.actions import ACTIONS
 
@@ -13,8 +15,16 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_keys_and_commands_are_those_of_the_program() -> None:
-    assert filled(README) == README, "run: python tools/write_readme.py"
+@pytest.mark.parametrize("page", PAGES)
+def test_keys_and_commands_are_those_of_the_program(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert filled(page, text) == text, "run: python tools/write_readme.py"
+
+
+def test_every_page_and_picture_that_is_linked_exists() -> None:
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).is_file(), f"{page.name} links to {target}"
 
 
 def test_every_key_has_one_meaning_where_it_can_be_pressed() -> None:

@@ -30,7 +30,7 @@ def replay(
     glyphs: str,
     theme: str | None,
 ) -> int:
-    """Play what was recorded of RUN: an id, the beginning of one, a name or a pid.
+    """Play what was recorded of RUN on the same screens.
 
     Without RUN the newest recording; FILE is a folder or a file of one. Every run is recorded
     as it goes, until its end or until it is killed.
