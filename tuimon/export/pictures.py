@@ -120,7 +120,7 @@ def _groups(series: dict[str, SeriesView]) -> list[tuple[str, list[SeriesView]]]
     alone = [each for name, each in series.items() if each not in rates and each.count]
     order = {name: place for place, name in enumerate(_FIRST)}
     alone.sort(key=lambda each: (order.get(each.name, len(order)), each.name))
-    groups = [(_title(each.name), [each]) for each in alone if not _repeats(each, series)]
+    groups = [(_title(each.name), [each]) for each in alone]
     if rates:
         groups.insert(min(2, len(groups)), ("learning rate", rates[:8]))
     return groups
@@ -128,14 +128,6 @@ def _groups(series: dict[str, SeriesView]) -> list[tuple[str, list[SeriesView]]]
 
 def _title(name: str) -> str:
     return f"{name}, GiB" if name.startswith("memory/") else _UNITS.get(name, name)
-
-
-def _repeats(each: SeriesView, series: dict[str, SeriesView]) -> bool:
-    """Whether nothing was ever clipped, so that both norms are the same."""
-    norm = series.get("grad_norm")
-    if each.name != "grad_norm_clipped" or norm is None:
-        return False
-    return (each.count, each.minimum, each.maximum) == (norm.count, norm.minimum, norm.maximum)
 
 
 def _bad_first(frame: Frame) -> list[str]:

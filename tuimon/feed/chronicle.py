@@ -55,14 +55,30 @@ MAX_LATE_BATCHES = 48  # some 2 KB each
 MAX_LATE_READINGS = 240
 LATE_SHARE = 0.1  # of a viewer's samples: a few hundred KB, written again and again
 PRIMARY = 0
-
-MEASURED = frozenset(("loss", "grad_norm", "grad_norm_clipped", "loss_scale", "step_s", "skipped"))
+LEFT = "grad_norm_clipped"  # the norm that clipping left
+_ROUNDING = 1e-6  # between a norm and the root of its parts, where nothing was clipped
+MEASURED = frozenset(("loss", "grad_norm", LEFT, "loss_scale", "step_s", "skipped"))
 
 
 def logged_name(key: str) -> str:
     """The series of a key of `mon.log`: the key itself, or "log/…" where we measure that name."""
     taken = key in MEASURED or key == "lr" or key.startswith(("lr/", "memory/"))
     return f"log/{key}" if taken else key
+
+
+def norm_left(record: Step | DeviceStats, *, ever: bool) -> float | None:
+    """What clipping left of the norm; None where none was clipped so far: it repeats the norm.
+
+    Args:
+        ever: whether an earlier record was clipped.
+    """
+    norm, left = record.grad_norm, record.grad_norm_clipped
+    if ever or norm is None or left is None:
+        return left
+    is_same = (
+        norm == left or abs(norm - left) <= _ROUNDING * norm or (norm != norm and left != left)
+    )
+    return None if is_same else left
 
 
 def memory_name(device: str) -> str:
@@ -254,7 +270,7 @@ class Chronicle:
         for name, value in (
             ("loss", loss_of(record)),
             ("grad_norm", record.grad_norm),
-            ("grad_norm_clipped", record.grad_norm_clipped),
+            (LEFT, norm_left(record, ever=LEFT + suffix in self._series)),
             ("loss_scale", record.loss_scale),
             ("step_s", record.step_s),
             ("skipped", 1.0 if record.skipped else None),
@@ -282,7 +298,7 @@ class Chronicle:
         for name, value in (
             ("loss", loss_of(record)),
             ("grad_norm", record.grad_norm),
-            ("grad_norm_clipped", record.grad_norm_clipped),
+            (LEFT, norm_left(record, ever=LEFT + suffix in self._series)),
             ("loss_scale", record.loss_scale),
         ):
             if value is not None:

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuimon.feed.chronicle import (
+    LEFT,
     MAX_LR_GROUPS,
     MAX_SERIES,
     MEASURED,
     logged_name,
     memory_name,
+    norm_left,
 )
 from tuimon.feed.milestones import Milestones
 from tuimon.feed.past import Past
@@ -63,7 +65,6 @@ from tuimon.view.scenes import Scenes
 from tuimon.view.series import Series
 
 MAX_DEVICES = 64
-_SAMPLED = ("loss", "grad_norm", "grad_norm_clipped", "loss_scale")
 
 
 @dataclass(frozen=True)
@@ -222,10 +223,9 @@ class RunState:
         loss = loss_of(record)
         if loss is not None:
             self._sample_loss(f"loss{suffix}", record.step, loss)
-        for name in (*_SAMPLED[1:], "step_s"):
-            value = getattr(record, name)
-            if value is not None:
-                self.sample(name + suffix, record.step, value)
+        self._sample_all(record, suffix)
+        if record.step_s is not None:
+            self.sample(f"step_s{suffix}", record.step, record.step_s)
         for group, lr in enumerate(record.lrs[:MAX_LR_GROUPS]):
             if lr is not None:
                 self.sample(f"lr/{group}{suffix}" if group else f"lr{suffix}", record.step, lr)
@@ -236,11 +236,21 @@ class RunState:
 
     def _on_device_stats(self, record: DeviceStats) -> None:
         suffix = _suffix(record.optimizer)
-        for name in _SAMPLED:
-            value = loss_of(record) if name == "loss" else getattr(record, name)
+        loss = loss_of(record)
+        if loss is not None:
+            self.sample(f"loss{suffix}", record.step, loss)
+        self._sample_all(record, suffix)
+        self._on_norms(record)
+
+    def _sample_all(self, record: Step | DeviceStats, suffix: str) -> None:
+        """What both kinds of records may tell of a step."""
+        for name, value in (
+            ("grad_norm", record.grad_norm),
+            (LEFT, norm_left(record, ever=LEFT + suffix in self.series)),
+            ("loss_scale", record.loss_scale),
+        ):
             if value is not None:
                 self.sample(name + suffix, record.step, value)
-        self._on_norms(record)
 
     def _on_norms(self, record: Step | DeviceStats) -> None:
         if reason := self.layers.add(record):

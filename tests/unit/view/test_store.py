@@ -58,6 +58,32 @@ def frame_of(*records: Any, state: str = LIVE) -> Frame:
     return run.frame(Standing(state))
 
 
+def clipping(index: int, norm: float, left: float) -> Step:
+    return step(index, grad_norm=norm, grad_norm_clipped=left)
+
+
+NO = math.nan
+NEVER_CLIPPED = [
+    clipping(0, 3.0, 3.0),
+    clipping(1, math.nan, math.nan),
+    clipping(2, 7.0, 7.0000001),
+]
+ONCE_CLIPPED = [*NEVER_CLIPPED, clipping(3, 9.0, 1.0), clipping(4, 2.0, 2.0)]
+
+
+@pytest.mark.parametrize(("steps", "samples"), [(NEVER_CLIPPED, 0), (ONCE_CLIPPED, 2)])
+def test_what_clipping_leaves_is_a_series_from_the_first_clipped_step_on(steps, samples):
+    run, chronicle, late = RunState(), Chronicle("id"), RunState()
+    for record in steps:
+        run.apply(record)
+        chronicle.add(record)
+    apply_history(late, chronicle.snapshot(up_to_sequence=9, scribe_sequence=0, written_at_s=0.0))
+    for state in (run, late):
+        clipped = state.series.get("grad_norm_clipped")
+        assert (clipped.count if clipped else 0) == samples
+        assert state.series["grad_norm"].count == len(steps)
+
+
 def test_every_record_kind_is_known():
     run = RunState()
     for record in (
