@@ -23,7 +23,7 @@ _FEW = 12
 _WORDS = {
     "first": "one of the first",
     "sample": "sampled",
-    "suspicion": "looked at because something was wrong",
+    "suspicion": "looked at because the loss or a gradient was not finite",
     "jump": "looked at because the loss jumped",
 }
 
@@ -50,9 +50,12 @@ def batch_story(
 
 
 def is_suspicious(batch: Batch) -> bool:
-    """Whether something in it is not finite, or a label lies outside."""
-    tensors = [*batch.inputs, *(each.prediction for each in batch.losses)]
-    tensors += [each.target for each in batch.losses if each.target is not None]
+    """Whether something in it is not finite, or a label lies outside.
+
+    What the model made of it does not count: once the weights are NaN, every prediction is.
+    """
+    targets = [each.target for each in batch.losses if each.target is not None]
+    tensors = [each for each in (*batch.inputs, *targets) if not each.is_computed]
     return any(bad_of(each) for each in tensors) or any(each.outside for each in batch.losses)
 
 
@@ -71,8 +74,9 @@ def checks(batch: Batch, known: Sequence[Batch]) -> list[Line]:
     found: list[tuple[str, str]] = []
     for tensor in batch.inputs:
         found += _tensor_checks(tensor, _usual(tensor.name, batch, known))
+    made = "" if is_suspicious(batch) else "; the model made it, the batch itself is finite"
     for loss in batch.losses:
-        found += _loss_checks(loss)
+        found += _loss_checks(loss, made)
     if not found:
         words = "finite, shapes and dtypes as before" + (
             ", targets in range" if any(each.outside == 0 for each in batch.losses) else ""
@@ -95,7 +99,8 @@ def _tensor_checks(tensor: TensorSummary, usual: TensorSummary | None) -> list[t
             if tensor.bad_samples
             else ""
         )
-        found.append((f"input {name}: {kinds}{samples}{where}", "bad"))
+        made = " (made by another part of the model)" if tensor.is_computed else ""
+        found.append((f"input {name}{made}: {kinds}{samples}{where}", "bad"))
     if usual is not None:
         if tensor.dtype != usual.dtype:
             found.append((f"input {name} was {_dtype(usual)} before, now {_dtype(tensor)}", "warn"))
@@ -112,10 +117,10 @@ def _tensor_checks(tensor: TensorSummary, usual: TensorSummary | None) -> list[t
     return found
 
 
-def _loss_checks(loss: LossSeen) -> list[tuple[str, str]]:
+def _loss_checks(loss: LossSeen, made: str) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     if bad_of(loss.prediction):
-        found.append((f"prediction: {_kinds(loss.prediction)}", "bad"))
+        found.append((f"prediction: {_kinds(loss.prediction)}{made}", "warn" if made else "bad"))
     if loss.target is not None and bad_of(loss.target):
         found.append((f"target: {_kinds(loss.target)}", "bad"))
     if loss.outside:

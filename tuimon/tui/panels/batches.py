@@ -12,7 +12,7 @@ from tuimon.tui.rows import Row, centred, data, fit, framed, text, thumb_of
 from tuimon.tui.scene import Scene
 
 _NONE = "the first batch is looked at in the first training forward; later ones now and then"
-_WHY = {"first": "", "sample": "", "suspicion": "bad", "jump": "loss jump"}
+_WHY = {"first": "", "sample": "", "suspicion": "bad step", "jump": "loss jump"}
 
 
 def batches_of(scene: Scene) -> Sequence[Batch]:
@@ -91,8 +91,8 @@ class BatchesPanel:
         parts = [
             text(look, f" {mark} ", "bad" if bad else "key", back, bold=bad),
             text(look, f"{count(batch.step):>9}  ", tone, back, bold=selected),
+            data(look, f"{why}  " if why else "", "warn", back),
             data(look, what.replace("torch.", ""), "text" if selected else "dim", back),
-            data(look, f"  {why}" if why else "", "warn", back),
         ]
         return fit(look, parts, width, pad=look.style("text", back))
 
