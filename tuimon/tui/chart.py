@@ -78,8 +78,7 @@ def draw_chart(scene: Scene, name: str, width: int, height: int, *, focused: boo
     chars = braille.points(codes, mode)
     _draw_clip(scene, name, plot, chars, colours)
     _draw_skips(scene, name, plot, chars, colours)
-    for curve in reversed(curves):
-        _draw_marks(look, curve, plot, chars, colours)
+    _draw_marks(look, curves, plot, chars, colours)
     _draw_tags(look, curves, plot, chars, colours)
     _draw_cross(look, scene.charts.cross_step, plot, chars, colours)
     body = _body(look, plot, chars, colours, _styles(look, curves))
@@ -131,34 +130,56 @@ def _draw_skips(
 
 
 def _draw_marks(
-    look: Look, curve: Curve, plot: Plot, chars: braille.Points, colours: braille.Codes
+    look: Look,
+    curves: Sequence[Curve],
+    plot: Plot,
+    chars: braille.Points,
+    colours: braille.Codes,
 ) -> None:
-    """NaN, Inf and off-axis marks at the edges; a non-finite mark wins over everything.
+    """Off-axis and NaN, Inf marks at the edges; a non-finite mark wins over everything.
 
-    Where NaN and -Inf meet, -Inf stands one row higher: neither hides the other.
+    Where several non-finite ones meet they stand one behind the other, those of the run that is
+    laid over last and as small letters.
     """
     across = braille.RESOLUTION[look.glyphs.name][0]
-    flags = flags_by_cell(curve, plot, across)
+    bottom = plot.rows - 1
+    for curve in curves:
+        for where, row, glyph in zip(
+            _off_axis(curve, plot, across),
+            (0, bottom),
+            (look.glyphs.above, look.glyphs.below),
+            strict=True,
+        ):
+            chars[row][where], colours[row][where] = ord(glyph), EDGE
+    behind = {1: np.zeros(plot.columns, np.intp), -1: np.zeros(plot.columns, np.intp)}
+    for is_other in (False, True):
+        side = [flags_by_cell(each, plot, across) for each in curves if each.is_other == is_other]
+        if not side:
+            continue
+        flags = np.bitwise_or.reduce(side)
+        for bit, letter, colour, inward in (
+            (HAS_POS_INF, "I", INF, 1),
+            (HAS_NAN, "N", NAN, -1),
+            (HAS_NEG_INF, "J", INF, -1),
+        ):
+            at = np.flatnonzero(flags & bit)
+            rows = np.minimum(behind[inward][at], bottom)
+            rows = rows if inward > 0 else bottom - rows
+            chars[rows, at] = ord(letter.lower() if is_other else letter)
+            colours[rows, at] = FAINT_BAD if is_other else colour
+            behind[inward][at] += 1
+
+
+def _off_axis(curve: Curve, plot: Plot, across: int) -> tuple[braille.Bools, braille.Bools]:
+    """Cell columns with a finite value above, and below, the axis."""
     envelope = curve.envelope
     finite = (envelope.flags & HAS_FINITE) > 0
     high = plot.scale.heights(np.where(finite, envelope.high, np.nan).astype(np.float64))
     low = plot.scale.heights(np.where(finite, envelope.low, np.nan).astype(np.float64))
     with np.errstate(invalid="ignore"):
-        above = (high > 1 + 1e-9).reshape(plot.columns, across).any(axis=1)
-        below = (low < -1e-9).reshape(plot.columns, across).any(axis=1)
-    bottom, is_nan = plot.rows - 1, (flags & HAS_NAN) > 0
-    is_minus = (flags & HAS_NEG_INF) > 0
-    nan, inf = (FAINT_BAD, FAINT_BAD) if curve.is_other else (NAN, INF)
-    for where, row, glyph, colour in (
-        (above, 0, look.glyphs.above, EDGE),
-        (below, bottom, look.glyphs.below, EDGE),
-        ((flags & HAS_POS_INF) > 0, 0, "I", inf),
-        (is_minus & ~is_nan, bottom, "J", inf),
-        (is_minus & is_nan, max(0, bottom - 1), "J", inf),
-        (is_nan, bottom, "N", nan),
-    ):
-        chars[row][where] = ord(glyph)
-        colours[row][where] = colour
+        above = np.asarray((high > 1 + 1e-9).reshape(plot.columns, across).any(axis=1), np.bool_)
+        below = np.asarray((low < -1e-9).reshape(plot.columns, across).any(axis=1), np.bool_)
+    return above, below
 
 
 def _draw_tags(

@@ -16,6 +16,7 @@ from tuimon.view.frame import HAS_FINITE, Envelope, SeriesView
 
 MAX_CURVES = 8  # no eye tells more lines apart
 MEMORY = "memory"
+NORM, LEFT = "grad_norm", "grad_norm_clipped"
 # Outlier cap of a linear axis: the 97th percentile of column maxima plus 1.2 times the spread.
 _CAP_PERCENTILE = 97.0
 _CAP_SPREAD = 1.2
@@ -59,7 +60,9 @@ class Curve:
 
 
 def pane_of(name: str) -> str:
-    """The chart that a series stands in: the rates of all groups share one, so do memories."""
+    """The chart that a series stands in: rates of all groups share one, memories, both norms."""
+    if name.partition("@")[0] == LEFT:
+        return name.replace(LEFT, NORM)
     if _RATE_OF_A_GROUP.fullmatch(name):
         return "lr" + name[name.index("@") :] if "@" in name else "lr"
     return MEMORY if name.startswith(MEMORY + "/") else name

@@ -10,7 +10,7 @@ from rich.segment import Segment
 
 from tuimon.model.units import DASH, apart, number
 from tuimon.tui import braille
-from tuimon.tui.curves import MEMORY, Curve, Plot
+from tuimon.tui.curves import LEFT, MEMORY, NORM, Curve, Plot
 from tuimon.tui.rows import Row, data, text
 from tuimon.tui.scene import ChartChoice, Scene
 from tuimon.tui.theme import NONE, Look
@@ -44,9 +44,12 @@ def reading_of(scene: Scene, curves: Sequence[Curve], plot: Plot, choice: ChartC
     if cross is not None:
         return _under_cross(scene, curves, plot, choice, cross)
     if len(curves) > 1:
-        return [*(_newest(scene, curves, at) for at in range(len(curves))), *extra]
+        groups: list[Row] = [*(_newest(scene, curves, at) for at in range(len(curves))), *extra]
+        if any(each.is_other or not each.name.startswith(NORM) for each in curves):
+            return groups
+    else:
+        groups = [[_value(look, curves[0].series.last, "strong")], *extra]
     series, colour = curves[0].series, colours_of(look, curves[0])[1]
-    groups: list[Row] = [[_value(look, series.last, "strong")], *extra]
     if choice.keep:
         groups.append([text(look, f"ema({choice.keep:g}) {_smooth(curves[0])}", colour)])
     elif series.ema is not None:
@@ -71,6 +74,8 @@ def _label(scene: Scene, curves: Sequence[Curve], at: int) -> str:
     """What a curve is called beside the others of its chart."""
     curve = curves[at]
     name = curve.name.removeprefix(f"{MEMORY}/")
+    if name.startswith(NORM):  # the title says so
+        name = "clipped" if name.startswith(LEFT) else ""
     if sum(each.is_other == curve.is_other for each in curves) < 2:
         name = ""
     if curve.is_other:

@@ -12,7 +12,8 @@ from tuimon.tui.chart import LABEL_WIDTH, ChartPanel, draw_chart
 from tuimon.tui.glyphs import SETS
 from tuimon.tui.rows import width_of
 from tuimon.tui.scene import Scene
-from tuimon.tui.theme import FULL, Look
+from tuimon.tui.screens import chart_names
+from tuimon.tui.theme import FULL, NONE, Look
 from tuimon.view.frame import LIVE, Clip, Frame
 
 WIDTH, HEIGHT = 60, 12
@@ -117,6 +118,37 @@ def test_a_column_with_zero_and_more_keeps_its_span_on_a_log_axis() -> None:
     values = np.tile([0.0, 5.0, 9.0], 700)
     plot = plot_of(scene_of(values, name="grad_norm"), "grad_norm")
     assert plot[-1][3] == "▼" and plot[-2][3] != " " and plot[-3][3] != " "
+
+
+@pytest.mark.parametrize("colours", [FULL, NONE])
+def test_a_mark_of_the_run_that_is_laid_over_is_a_small_letter_and_hides_none(colours: str) -> None:
+    own, theirs = np.ones(1000), np.ones(1000)
+    own[[500, 700]] = np.nan, np.inf
+    theirs[[200, 500, 700]] = np.nan, np.nan, -np.inf
+    scene = scene_of(own)
+    scene.look = Look(colours=colours)
+    scene.other, scene.other_name = scene_of(theirs).frame, "theirs"
+    plot = plot_of(scene)
+    shared, alone, infinite = (column_of(step, 1000) for step in (500, 200, 700))
+    assert (plot[-1][shared], plot[-2][shared], plot[-1][alone]) == ("N", "n", "n")
+    assert (plot[0][infinite], plot[-1][infinite]) == ("I", "j")
+
+
+def test_a_norm_and_what_clipping_left_of_it_share_one_chart() -> None:
+    norm = np.linspace(0.5, 20, 500)
+    scene = scene_of(norm, name="grad_norm")
+    left = FakeSeries("grad_norm_clipped", np.minimum(norm, 1.0)[100:], first=100)
+    series = scene.frame.series | {"grad_norm_clipped": left}
+    scene.frame = replace(scene.frame, series=series, clip=Clip("on", 1.0))
+    assert chart_names(scene) == ["chart:grad_norm"]
+    rows = draw_chart(scene, "grad_norm", 90, HEIGHT, focused=False)
+    title = "".join(part.text for part in rows[0])
+    assert "20  clipped 1  " in title and title.index("clipped") < title.index("min 0.5")
+    styles = {part.style for row in rows[1:-1] for part in row}
+    assert {scene.look.style(scene.look.series(name)[1]) for name in series} <= styles
+    scene.look = Look(colours=NONE)
+    title = "".join(part.text for part in draw_chart(scene, "grad_norm", 90, 9, focused=False)[0])
+    assert "1: 20  2:clipped 1  " in title
 
 
 def test_few_steps_are_joined_by_a_line() -> None:
