@@ -47,7 +47,7 @@ from tuimon.tui.scene import (
 from tuimon.tui.screens import CHART_PREFIX, Box, chart_names
 from tuimon.tui.scrolling import FAR
 
-_UNFOCUSABLE = ("header", "alert", "footer", "detail", "ledger", "compact", "tiny")
+_UNFOCUSABLE = ("header", "alert", "footer", "detail", "ledger", "compact", "more", "tiny")
 _FIRST_PANEL = {
     OVERVIEW: "loss",
     LAYERS: "layers",
@@ -85,8 +85,9 @@ def _screen(name: str) -> Choice:
 
 def _panel(step: int) -> Choice:
     def choose(scene: Scene, boxes: list[Box]) -> None:
-        order = focusable(boxes)
-        if scene.zoomed or not order:
+        # All charts, also those out of sight or behind a zoomed one.
+        order = chart_names(scene) if scene.screen == CHARTS else focusable(boxes)
+        if not order:
             return
         at = order.index(scene.focus) if scene.focus in order else 0
         scene.focus = order[(at + step) % len(order)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 MIN_PANE_ROWS, MIN_PANE_COLUMNS = 4, 24
 STEP_ROWS, STEP_COLUMNS = 1, 4
-_FIXED = ("header", "alert", "footer", "compact", "layerline", "tiny")
+_FIXED = ("header", "alert", "footer", "compact", "layerline", "more", "tiny")
 
 
 @dataclass(frozen=True)

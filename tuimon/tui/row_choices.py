@@ -65,11 +65,20 @@ def move(rows: int) -> Choice:
         elif kind == ON_SKIPS:
             scene.skips_top = max(0, scene.skips_top + rows)
         elif kind == ON_CHART and scene.screen == CHARTS:
-            scene.charts.top = max(0, min(scene.charts.top + rows, len(chart_names(scene))))
+            _next_line(scene, boxes, rows)
         elif kind != ON_CHART:
             scene.scroll(scene.focus).move(rows)
 
     return choose
+
+
+def _next_line(scene: Scene, boxes: list[Box], rows: int) -> None:
+    """To the chart so many lines of charts below, or above."""
+    names = chart_names(scene)
+    columns = max(1, len({box.x for box in boxes if box.panel in names}))
+    if scene.focus in names:
+        at = names.index(scene.focus) + rows * columns
+        scene.focus = names[max(0, min(at, len(names) - 1))]
 
 
 def bad_row(scene: Scene, direction: int) -> str | None:

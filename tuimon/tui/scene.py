@@ -51,6 +51,7 @@ class ChartDesk:
     window: TimeWindow = field(default_factory=TimeWindow)
     cross_step: int | None = None
     top: int = 0  # first row of charts shown on the charts screen
+    unseen: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())  # charts above and below those
     columns: int = 1  # cells across the plot, as last drawn
     choices: dict[str, ChartChoice] = field(default_factory=dict)
 

@@ -129,12 +129,14 @@ def _charts(scene: Scene, width: int, body: int, top: int) -> list[Box]:
     if not names:
         return [Box("loss", 0, top, width, body)]
     columns = 2 if width >= WIDE_COLUMNS and len(names) > 3 else 1
-    rows = max(1, min(body // CHART_MIN_ROWS, -(-len(names) // columns)))
-    pages = -(-len(names) // columns)
-    scene.charts.top = max(0, min(scene.charts.top, pages - rows))
-    shown = names[scene.charts.top * columns : (scene.charts.top + rows) * columns]
+    lines = -(-len(names) // columns)
+    rows = max(1, min(body // CHART_MIN_ROWS, lines))
+    body -= rows < lines
+    first = columns * _first_line(scene, names, columns, rows)
+    shown = names[first : first + rows * columns]
+    scene.charts.unseen = tuple(names[:first]), tuple(names[first + rows * columns :])
+    boxes = [Box("more", 0, top + body, width, 1)] if rows < lines else []
     heights = _split(body, (1,) * rows)
-    boxes = []
     y = top
     for row, size in enumerate(heights):
         part = shown[row * columns : (row + 1) * columns]
@@ -144,6 +146,16 @@ def _charts(scene: Scene, width: int, body: int, top: int) -> list[Box]:
             boxes.append(Box(name, x, y, wide, size))
         y += size
     return boxes
+
+
+def _first_line(scene: Scene, names: list[str], columns: int, rows: int) -> int:
+    """The first line of charts to show, so that the focused one is in sight."""
+    desk = scene.charts
+    desk.top = max(0, min(desk.top, -(-len(names) // columns) - rows))
+    if scene.focus in names:
+        line = names.index(scene.focus) // columns
+        desk.top = max(line - rows + 1, min(desk.top, line))
+    return desk.top
 
 
 def _layers(width: int, body: int, top: int) -> list[Box]:

@@ -13,6 +13,7 @@ from tuimon.tui.panels.header import AlertPanel, FooterPanel, HeaderPanel
 from tuimon.tui.panels.incident import IncidentPanel
 from tuimon.tui.panels.layer import HIST_PREFIX, HistogramsPanel, LayerLinePanel
 from tuimon.tui.panels.look import LookPanel
+from tuimon.tui.panels.more import MorePanel
 from tuimon.tui.panels.output import OutputPanel
 from tuimon.tui.panels.ranks import RanksPanel
 from tuimon.tui.panels.runs import RunsPanel
@@ -67,6 +68,7 @@ _FACTORIES: dict[str, PanelFactory] = {
     "output": OutputPanel,
     "layerline": LayerLinePanel,
     "runs": RunsPanel,
+    "more": MorePanel,
     "tiny": TinyPanel,
 }
 

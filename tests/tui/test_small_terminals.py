@@ -1,0 +1,85 @@
+"""Where a terminal is too small to show all: what lies out of sight is told and can be reached."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.tui.fake import FakeRun, FakeSeries
+from tests.tui.full import full_frame
+from tuimon.tui.actions import hints
+from tuimon.tui.choices import CHOICES, settle_focus
+from tuimon.tui.glyphs import ASCII, BRAILLE, GlyphSet
+from tuimon.tui.once import paint
+from tuimon.tui.scene import Scene
+from tuimon.tui.screens import arrange
+from tuimon.tui.theme import Look
+from tuimon.view.frame import Frame
+
+FULL = full_frame()
+SMALL = ((80, 24), (60, 20))
+
+
+class Shown:
+    """A picture of a size, and the keys of a person in front of it."""
+
+    def __init__(self, frame: Frame, size: tuple[int, int], glyphs: GlyphSet = BRAILLE) -> None:
+        self.scene = Scene(frame, Look(glyphs=glyphs))
+        self.size = size
+
+    def press(self, *names: str) -> str:
+        """Do what these keys do; the picture then."""
+        scene = self.scene
+        for name in names:
+            CHOICES[name](scene, arrange(scene, *self.size))
+            settle_focus(scene, arrange(scene, *self.size))
+        scene.hint = hints(scene)
+        rows = paint(scene, *self.size)
+        return "\n".join("".join(part.text for part in row).rstrip() for row in rows)
+
+    @property
+    def in_sight(self) -> bool:
+        """Whether the focused panel is in the picture."""
+        return self.scene.focus in [box.panel for box in arrange(self.scene, *self.size)]
+
+
+def many_series() -> Frame:
+    """A frame with seven charts."""
+    names = ("lr", "step_s", "memory", "val_loss")
+    return FakeRun(
+        steps=400, extra={name: FakeSeries(name, np.linspace(1, 2, 400)) for name in names}
+    ).frame()
+
+
+@pytest.mark.parametrize("size", SMALL)
+def test_tab_reaches_every_chart_and_a_line_counts_those_out_of_sight(
+    size: tuple[int, int],
+) -> None:
+    shown = Shown(many_series(), size)
+    first = shown.press("charts")
+    below = 4 if size[1] == 24 else 5
+    assert f"▼ {below} more " in first and "▲" not in first.splitlines()[-2]
+    seen = []
+    for _ in range(7):
+        seen.append(shown.scene.focus)
+        assert shown.in_sight
+        last = shown.press("next_panel")
+    assert len(set(seen)) == 7 and last == first
+    assert f"▲ {below} more loss" in shown.press("previous_panel")  # round, to the last one
+    assert shown.scene.focus == "chart:val_loss"
+    assert shown.press("top") == first
+    shown.press("down")
+    assert shown.scene.focus == "chart:grad_norm" and shown.in_sight
+
+
+def test_ascii_tells_it_as_well_and_a_zoomed_chart_gives_way_to_the_next() -> None:
+    shown = Shown(many_series(), (60, 20), ASCII)
+    assert "v 5 more lr" in shown.press("charts")
+    assert "^ 5 more" in shown.press("bottom")
+    shown.press("top", "zoom")
+    assert " lr " in shown.press("next_panel", "next_panel").splitlines()[1]
+    assert shown.scene.zoomed
+
+
+def test_where_all_charts_fit_no_line_tells_of_more() -> None:
+    assert "more" not in Shown(many_series(), (120, 40)).press("charts")
