@@ -41,6 +41,29 @@ def test_one_frame_of_its_end_or_of_a_step(
     assert "step 449" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("screen", "words"),
+    [("charts", "╭─ lr"), ("3", "╭─ layers"), ("EVENTS", "╭─ events"), ("9", "╭─ output")],
+)
+def test_one_frame_of_any_screen(
+    folder: Path, screen: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    once = ["replay", INFO.name, "--once", "--screen", screen]
+    assert status_of(once) == EXIT_OK
+    assert words in capsys.readouterr().out
+    picture = folder.parent / "a.svg"
+    assert status_of([*once, "--svg", str(picture)]) == EXIT_OK
+    assert f">{words.split()[-1]}<" in picture.read_text()
+
+
+def test_a_screen_goes_with_one_frame(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("attach", "replay"):
+        assert status_of([command, INFO.name, "--screen", "charts"]) == EXIT_USAGE
+        assert status_of([command, INFO.name, "--once", "--screen", "10"]) == EXIT_USAGE
+        told = capsys.readouterr().err.splitlines()
+        assert "--once" in told[0] and "overview, charts, layers" in told[1]
+
+
 def test_what_cannot_be_played_is_one_line(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from tuimon import __version__
-from tuimon.cli.grammar import InOrder, picture_options, price_option, via_option
+from tuimon.cli.grammar import InOrder, once_options, picture_options, price_option, via_option
 from tuimon.cli.reaching import ctl
 from tuimon.cli.replaying import replay
 from tuimon.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, TuimonError
@@ -175,8 +175,7 @@ def _view_options(command: _Command) -> _Command:
 
 @cli.command()
 @click.argument("run", required=False)
-@click.option("--once", is_flag=True, help="Print one frame as text and leave.")
-@click.option("--svg", metavar="F.svg", help="With --once: write the frame as a picture instead.")
+@once_options("Print one frame as text and leave.")
 @click.option("--with", "other", metavar="RUN", help="Lay another run over the charts.")
 @via_option
 @_view_options
@@ -186,6 +185,7 @@ def attach(
     other: str | None,
     once: bool,
     svg: str | None,
+    screen: str | None,
     via: str | None,
     readonly: bool,
     hz: float,
@@ -203,10 +203,11 @@ def attach(
     """
     from tuimon.cli import viewing
 
-    if svg is not None:
-        return viewing.write_once(run, svg, once=once, via=via, glyphs=glyphs, theme=theme)
     if once:
-        return viewing.print_once(run, via=via, glyphs=glyphs)
+        return viewing.once(
+            run, via=via, other=other, glyphs=glyphs, theme=theme, screen=screen, svg=svg
+        )
+    viewing.need_once(svg=svg, screen=screen)
     return viewing.attach(
         run,
         via=via,

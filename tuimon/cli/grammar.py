@@ -9,6 +9,19 @@ import click
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
+# The screens by their keys, 1 to 9; a test holds them against the table of keys.
+SCREENS = (
+    "overview",
+    "charts",
+    "layers",
+    "system",
+    "events",
+    "amp",
+    "data",
+    "ranks",
+    "output",
+)
+
 
 class InOrder(click.Group):
     """Lists commands in the order in which they were written."""
@@ -49,6 +62,38 @@ def picture_options(command: _Command) -> _Command:
     ):
         command = option(command)
     return command
+
+
+def _screen(context: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """The screen that a name or a key stands for."""
+    if value is None:
+        return None
+    found = dict(zip("123456789", SCREENS, strict=True)).get(value, value.lower())
+    if found not in SCREENS:
+        raise click.BadParameter(f"{value!r} is none of {', '.join(SCREENS)}, or 1 to 9")
+    return found
+
+
+def once_options(words: str) -> Callable[[_Command], _Command]:
+    """Adds `--once`, which `words` explain, and what one frame can be."""
+
+    def add(command: _Command) -> _Command:
+        for option in (
+            click.option(
+                "--screen",
+                metavar="NAME|1-9",
+                callback=_screen,
+                help=f"With --once: another screen than the overview: {', '.join(SCREENS[1:])}.",
+            ),
+            click.option(
+                "--svg", metavar="F.svg", help="With --once: write the frame as a picture instead."
+            ),
+            click.option("--once", is_flag=True, help=words),
+        ):
+            command = option(command)
+        return command
+
+    return add
 
 
 def via_option(command: _Command) -> _Command:

@@ -6,7 +6,7 @@ import time
 
 import click
 
-from tuimon.cli.grammar import picture_options
+from tuimon.cli.grammar import once_options, picture_options
 from tuimon.errors import EXIT_OK
 
 
@@ -15,8 +15,7 @@ from tuimon.errors import EXIT_OK
 @click.option("--list", "list_them", is_flag=True, help="What is recorded, the oldest first.")
 @click.option("--at", metavar="STEP", help="Begin at this step; end is the last one.")
 @click.option("--with", "other", metavar="RUN|FILE", help="Lay another recording over the charts.")
-@click.option("--once", is_flag=True, help="Print one frame as text and leave: the last, or --at.")
-@click.option("--svg", metavar="F.svg", help="With --once: write the frame as a picture instead.")
+@once_options("Print one frame as text and leave: the last, or --at.")
 @picture_options
 def replay(
     *,
@@ -26,6 +25,7 @@ def replay(
     other: str | None,
     once: bool,
     svg: str | None,
+    screen: str | None,
     hz: float,
     glyphs: str,
     theme: str | None,
@@ -40,26 +40,13 @@ def replay(
         return EXIT_OK
     step = _step(at)
     from tuimon.cli import viewing
-    from tuimon.tui import start
 
-    if svg is not None:
-        viewing.need_once(once=once)
     if once:
-        width, height = viewing.size_of_once()
-        picture = start.replay_once(
-            recording,
-            at=step,
-            other=other,
-            width=width,
-            height=height,
-            glyphs=glyphs,
-            theme=theme,
-            svg=svg is not None,
-        )
-        if svg is not None:
-            return viewing.write_picture(svg, picture)
-        click.echo(picture)
-        return EXIT_OK
+        from tuimon.tui import printing
+
+        shot = viewing.shot_of(glyphs=glyphs, theme=theme, screen=screen, svg=svg is not None)
+        return viewing.hand_out(printing.replay_once(recording, shot, at=step, other=other), svg)
+    viewing.need_once(svg=svg, screen=screen)
     from tuimon.feed.recording import read_recording
     from tuimon.feed.recordings import find_recording
 
@@ -67,12 +54,15 @@ def replay(
     for named in (each for each in (recording, other) if each is not None):
         read_recording(find_recording(named))
     viewing.need_terminal("tuimon replay --once", "prints one frame as text")
+    from tuimon.tui import start
+
     return start.replay(recording, at=step, other=other, hz=hz, glyphs=glyphs, theme=theme)
 
 
 def print_recordings(now_s: float) -> None:
     """A line for each recorded run."""
     from tuimon.feed.recordings import list_recordings
+    from tuimon.feed.registry import is_alive
     from tuimon.model.text import plain
     from tuimon.model.units import count, duration_s, size_bytes
 
@@ -82,7 +72,7 @@ def print_recordings(now_s: float) -> None:
     for each in kept:
         info = each.info
         age = duration_s(max(0.0, now_s - info.started_at_s))
-        ended = info.exit.kind if info.exit is not None else ""
+        ended = info.exit.kind if info.exit is not None else "running" if is_alive(info) else ""
         step = f"step {count(info.last_step)}"
         words = (info.id, info.name, f"{age} ago", size_bytes(each.size_bytes), step, ended)
         click.echo("  ".join(plain(word, 30) for word in words if word))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +14,9 @@ from tuimon.errors import EXIT_OK, UsageError
 from tuimon.feed import recordings, registry
 from tuimon.feed.registry import RunInfo
 from tuimon.model.text import plain
+
+if TYPE_CHECKING:
+    from tuimon.tui.printing import Shot
 
 DEFAULT_HZ = 10.0
 ONCE_COLUMNS, ONCE_LINES = 120, 40  # what the screen is made for
@@ -95,68 +99,61 @@ def view(
     )
 
 
-def print_once(token: str | None, *, via: str | None = None, glyphs: str) -> int:
-    """Print one frame, as large as COLUMNS and LINES say.
-
-    Raises:
-        NoSuchRun, Refused, IncompatibleVersion: the run cannot be watched.
-    """
-    from tuimon.tui import start
-
-    width, height = size_of_once()
-    if via is not None:
-        click.echo(start.once_far(via, token, width=width, height=height, glyphs=glyphs))
-    else:
-        run = recordings.find_run_or_say(token)
-        if token is None:
-            _say_if_several(run)
-        click.echo(start.once(run, width=width, height=height, glyphs=glyphs))
-    return EXIT_OK
-
-
-def write_once(
+def once(
     token: str | None,
-    place: str,
     *,
-    once: bool,
     via: str | None = None,
+    other: str | None = None,
     glyphs: str,
     theme: str | None = None,
+    screen: str | None = None,
+    svg: str | None = None,
 ) -> int:
-    """Write one frame as an SVG, as large as COLUMNS and LINES say.
+    """Print one frame, or write it to the file `svg`, as large as COLUMNS and LINES say.
 
     Raises:
-        UsageError: the file cannot be written, or a live view was asked for.
+        UsageError: the file cannot be written.
         NoSuchRun, Refused, IncompatibleVersion: the run cannot be watched.
     """
-    need_once(once=once)
-    from tuimon.tui import start
+    from tuimon.tui import printing
 
-    run = token if via is not None else recordings.find_run_or_say(token)
-    width, height = size_of_once()
-    picture = start.picture(run, via=via, width=width, height=height, glyphs=glyphs, theme=theme)
-    return write_picture(place, picture)
-
-
-def need_once(*, once: bool) -> None:
-    """Raise UsageError where a picture is asked for and not one frame."""
-    if not once:
-        raise UsageError("--svg goes with --once; in the live view P writes a picture")
+    run: RunInfo | str | None = token
+    if via is None:
+        run = recordings.find_run_or_say(token)
+        if token is None and svg is None:
+            _say_if_several(run)
+    shot = shot_of(glyphs=glyphs, theme=theme, screen=screen, svg=svg is not None)
+    return hand_out(printing.once(run, shot, via=via, other=other), svg)
 
 
-def write_picture(place: str, picture: str) -> int:
-    """Write an SVG where a person wants it; the exit status."""
-    try:
-        Path(place).write_text(picture, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{place} cannot be written: {error.strerror or error}") from error
-    return EXIT_OK
+def shot_of(*, glyphs: str, theme: str | None, screen: str | None, svg: bool) -> Shot:
+    """The picture that is asked for, of the size that COLUMNS and LINES say."""
+    from tuimon.tui.printing import Shot
 
-
-def size_of_once() -> tuple[int, int]:
-    """Cells of a picture that is printed: as COLUMNS and LINES say."""
     width = _positive(os.environ.get("COLUMNS", "")) or ONCE_COLUMNS
-    return width, _positive(os.environ.get("LINES", "")) or ONCE_LINES
+    height = _positive(os.environ.get("LINES", "")) or ONCE_LINES
+    screen = screen or "overview"
+    return Shot(width, height, screen=screen, glyphs=glyphs, theme=theme, svg=svg)
+
+
+def need_once(*, svg: str | None, screen: str | None) -> None:
+    """Raise UsageError where something of one frame is asked for, but not one frame."""
+    if svg is not None:
+        raise UsageError("--svg goes with --once; in the live view P writes a picture")
+    if screen is not None:
+        raise UsageError("--screen goes with --once; in the live view 1 to 9 show the screens")
+
+
+def hand_out(picture: str, svg: str | None) -> int:
+    """Print a picture, or write an SVG where a person wants it; the exit status."""
+    if svg is None:
+        click.echo(picture)
+        return EXIT_OK
+    try:
+        Path(svg).write_text(picture, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{svg} cannot be written: {error.strerror or error}") from error
+    return EXIT_OK
 
 
 def relay(token: str | None) -> int:

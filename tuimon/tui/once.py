@@ -10,8 +10,9 @@ from tuimon.model.text import plain
 from tuimon.model.verdict import verdict_lines
 from tuimon.tui.glyphs import BRAILLE, GlyphSet, spelt
 from tuimon.tui.panels.registry import make_panel
+from tuimon.tui.row_choices import show_first_bad
 from tuimon.tui.rows import Row, fit, in_alphabet
-from tuimon.tui.scene import Scene
+from tuimon.tui.scene import OVERVIEW, Scene
 from tuimon.tui.screens import arrange
 from tuimon.tui.svg import BACKGROUND, from_rows
 from tuimon.tui.theme import FULL, NONE, ORDER, Look
@@ -27,8 +28,9 @@ def render_once(
     glyphs: GlyphSet = BRAILLE,
     colour: bool = False,
     other: Frame | None = None,
+    screen: str = OVERVIEW,
 ) -> str:
-    """The overview of a frame as `height` lines of text.
+    """A screen of a frame as `height` lines of text.
 
     Args:
         frame: what to draw.
@@ -36,11 +38,10 @@ def render_once(
         glyphs: the alphabet.
         colour: whether to add colour codes (24-bit SGR).
         other: of a run that is laid over the charts of this one.
+        screen: one of `actions.SCREENS`.
     """
     look = Look(colours=FULL if colour else NONE, glyphs=glyphs)
-    scene = Scene(frame=frame, look=look, focus="", other=other)
-    scene.other_name = other.name if other is not None else ""
-    rows = paint(scene, width, height)
+    rows = paint(_scene(frame, look, screen, other), width, height)
     if colour:
         return "\n".join("".join(_coloured(part) for part in row).rstrip() for row in rows)
     return "\n".join("".join(part.text for part in row).rstrip() for row in rows)
@@ -54,13 +55,19 @@ def svg_once(
     glyphs: GlyphSet = BRAILLE,
     theme: str = ORDER[0],
     other: Frame | None = None,
+    screen: str = OVERVIEW,
 ) -> str:
-    """The overview of a frame as a picture in the colours of a theme."""
+    """A screen of a frame as a picture in the colours of a theme."""
     look = Look(theme=theme, glyphs=glyphs)
-    scene = Scene(frame=frame, look=look, focus="", other=other)
-    scene.other_name = other.name if other is not None else ""
-    rows = paint(scene, width, height)
+    rows = paint(_scene(frame, look, screen, other), width, height)
     return from_rows(rows, look.colour("bg") or BACKGROUND)
+
+
+def _scene(frame: Frame, look: Look, screen: str, other: Frame | None) -> Scene:
+    scene = Scene(frame, look, screen=screen, focus="", other=other)
+    scene.other_name = other.name if other is not None else ""
+    show_first_bad(scene)
+    return scene
 
 
 def verdict_of(frame: Frame, glyphs: GlyphSet = BRAILLE) -> list[str]:

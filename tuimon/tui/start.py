@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from tuimon.config import AttachSettings, chosen_theme, read_settings, remember_theme
 from tuimon.errors import EXIT_DEFECT, EXIT_OK, NoSuchRun, UsageError
-from tuimon.tui.glyphs import BRAILLE, SETS, set_for
-from tuimon.tui.once import render_once, svg_once, verdict_of
+from tuimon.tui.glyphs import SETS, set_for
 from tuimon.tui.picking import Choices, NoSession
 from tuimon.tui.signs import SignOptions
-from tuimon.tui.theme import ORDER, Look, colours_for
-from tuimon.view.frame import LOADING, WAITING, Frame
+from tuimon.tui.theme import Look, colours_for
+from tuimon.view.frame import Frame
 from tuimon.view.replay import END, ReplaySession, find_recording, replay_run
 from tuimon.view.runs import Runs
 from tuimon.view.session import watch_named, watch_relay, watch_run
@@ -26,7 +25,6 @@ from tuimon.view.session import watch_named, watch_relay, watch_run
 if TYPE_CHECKING:
     from tuimon.tui.bridge import RunSession
 
-ONCE_WAIT_S = 2.0  # `once` takes a frame when the history has been read, or after this long
 AUTO = "auto"
 _HINT = "`tuimon attach --once` prints one frame as text"
 
@@ -119,45 +117,6 @@ def attach_far(
     )
 
 
-def once_far(
-    via: str, run: str | None, *, width: int, height: int, glyphs: str | None = AUTO
-) -> str:
-    """One frame of a run on another host as plain text; raises as `attach_far` does."""
-    return _painted_once(_first_of(via, run), width, height, glyphs)
-
-
-def once(run: Any, *, width: int = 120, height: int = 40, glyphs: str | None = AUTO) -> str:
-    """One frame of a run as plain text; needs no terminal."""
-    return _painted_once(_first_of(None, run), width, height, glyphs)
-
-
-def picture(
-    run: Any,
-    *,
-    via: str | None = None,
-    width: int = 120,
-    height: int = 40,
-    glyphs: str | None = AUTO,
-    theme: str | None = None,
-) -> str:
-    """One frame of a run as an SVG; needs no terminal."""
-    return _drawn(_first_of(via, run), width, height, glyphs=glyphs, theme=theme)
-
-
-def _drawn(
-    frame: Frame,
-    width: int,
-    height: int,
-    *,
-    glyphs: str | None,
-    theme: str | None,
-    other: Frame | None = None,
-) -> str:
-    alphabet = SETS[BRAILLE.name if glyphs in (None, AUTO) else glyphs]
-    theme = theme or chosen_theme() or ORDER[0]
-    return svg_once(frame, width, height, glyphs=alphabet, theme=theme, other=other)
-
-
 def replay(
     run: str | None,
     *,
@@ -196,28 +155,8 @@ def replay(
     )
 
 
-def replay_once(
-    run: str | None,
-    *,
-    at: int | None = None,
-    other: str | None = None,
-    width: int = 120,
-    height: int = 40,
-    glyphs: str | None = AUTO,
-    theme: str | None = None,
-    svg: bool = False,
-) -> str:
-    """One frame of a recording as text or SVG: of a step, or of its end. Needs no terminal."""
-    frame = _arrived(replay_run(run, at=END if at is None else at, playing=False))
-    beside = None if other is None else _arrived(replay_run(other, at=END, playing=False))
-    if svg:
-        return _drawn(frame, width, height, glyphs=glyphs, theme=theme, other=beside)
-    alphabet = _look(os.environ, glyphs).glyphs
-    picture = render_once(frame, width, height, glyphs=alphabet, other=beside)
-    return "\n".join((picture, *verdict_of(frame, alphabet)))
-
-
-def _arrived(session: ReplaySession) -> Frame:
+def arrived(session: ReplaySession) -> Frame:
+    """The frame of a recording once the step that was asked for is reached."""
     frame = session.tick()
     while session.is_busy:
         frame = session.tick()
@@ -226,8 +165,8 @@ def _arrived(session: ReplaySession) -> Frame:
 
 def _finished(name: str) -> RunSession:
     """The whole of another recording; takes its time, in a thread that may."""
-    session = replay_run(name, at=END, playing=False)
-    _arrived(session)
+    session = replay_run(name, at=END)  # plays on where the run does
+    arrived(session)
     return session
 
 
@@ -261,7 +200,7 @@ def watch(
     other: str = "",
 ) -> int:
     """The live view of a session; closes it. Returns the exit code."""
-    look = _look(os.environ, glyphs)
+    look = look_of(os.environ, glyphs)
     look.theme = theme or chosen_theme() or look.theme
     # A shell that exports them tells the size it once had; the terminal knows the present one.
     for stale in ("COLUMNS", "LINES"):
@@ -311,7 +250,8 @@ def dump_folder_of(cwd: str) -> Callable[[Frame], str]:
     return lambda _: os.path.join(cwd or os.getcwd(), "tuimon-dumps")
 
 
-def _look(environ: Mapping[str, str], glyphs: str | None) -> Look:
+def look_of(environ: Mapping[str, str], glyphs: str | None) -> Look:
+    """What a terminal of that environment can show, unless the glyphs are given."""
     alphabet = set_for(environ) if glyphs is None or glyphs == AUTO else SETS[glyphs]
     return Look(colours=colours_for(environ), glyphs=alphabet)
 
@@ -331,35 +271,6 @@ def _whoever() -> str:
     except (KeyError, OSError):
         user = str(os.getuid())
     return f"{user}@{os.uname().nodename} ({os.ttyname(0) if os.isatty(0) else 'no terminal'})"
-
-
-def _settled(session: RunSession) -> Frame:
-    """The first frame that shows the run, or the last before patience ends."""
-    deadline_s = time.monotonic() + ONCE_WAIT_S
-    frame = session.tick()
-    while frame.state in (WAITING, LOADING) and time.monotonic() < deadline_s:
-        time.sleep(0.02)
-        frame = session.tick()
-    return frame
-
-
-def _first_of(via: str | None, run: Any) -> Frame:
-    """One frame of a run here, or on another host."""
-    session: RunSession
-    if via is None:
-        session = watch_run(run, readonly=True, environ=os.environ)
-    else:
-        session = watch_relay(via, run, readonly=True)
-    try:
-        return _settled(session)
-    finally:
-        session.close()
-
-
-def _painted_once(frame: Frame, width: int, height: int, glyphs: str | None) -> str:
-    alphabet = _look(os.environ, glyphs).glyphs
-    picture = render_once(frame, width, height, glyphs=alphabet)
-    return "\n".join((picture, *verdict_of(frame, alphabet)))
 
 
 def _report(failure: BaseException) -> int:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from textual.keys import Keys
 
 from tests.tui.fake import FakeRun
-from tuimon.tui.actions import ACTIONS, GROUPS, bindings, hints, keys_markdown
+from tuimon.cli.grammar import SCREENS
+from tuimon.tui import actions
+from tuimon.tui.actions import ACTIONS, GROUPS, bindings, keys_markdown
 from tuimon.tui.glyphs import ASCII, BLOCK, BRAILLE, set_for, to_ascii
 from tuimon.tui.helping import help_rows
+from tuimon.tui.hinting import hints
 from tuimon.tui.scene import Scene
 from tuimon.tui.theme import FULL, NONE, PALETTES, SIXTEEN, Look, colours_for
 from tuimon.view.frame import GONE, PAUSED
@@ -23,6 +26,11 @@ def test_markdown_and_help_hold_every_action() -> None:
         assert action.description[:30] in shown
         assert all(f"`{key}`" in markdown for key in action.keys)
         assert action.group in GROUPS
+
+
+def test_one_frame_can_be_of_every_screen_that_has_a_digit() -> None:
+    by_key = {each.keys[0]: each.id for each in ACTIONS if each.id in actions.SCREENS}
+    assert [by_key[digit] for digit in "123456789"] == list(SCREENS)
 
 
 def test_keys_have_the_names_textual_sends() -> None:
