@@ -93,10 +93,11 @@ def kind_of(payload: bytes) -> int:
     return payload[at]
 
 
-def frames_of(file: BinaryIO, damage: Damage) -> Iterator[Frame]:
+def frames_of(file: BinaryIO, damage: Damage, behind: int = 0) -> Iterator[Frame]:
     """All whole frames from the present position on, in order; never raises over their content.
 
-    Memory is bounded by the largest frame. What is no whole frame is counted in `damage`.
+    Memory is bounded by the largest frame. What is no whole frame is counted in `damage`. Records
+    up to the ordinal `behind` come without their payload, which is not looked at.
     """
     window = _Window(file)
     newest = 0
@@ -111,6 +112,11 @@ def frames_of(file: BinaryIO, damage: Damage) -> Iterator[Frame]:
         if not window.has(HEAD_BYTES + length):
             damage.torn += 1
             return
+        if 0 < ordinal <= behind:
+            window.skip(HEAD_BYTES + length)
+            newest = ordinal
+            yield Frame(ordinal, sequence, source, kind & ~_PACKED, b"")
+            continue
         payload = window.take(HEAD_BYTES + length)[HEAD_BYTES:]
         whole = _unpacked(payload, kind) if zlib.crc32(payload) == checksum else None
         if whole is None:

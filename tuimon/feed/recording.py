@@ -5,19 +5,23 @@ what is not. `recorder.Recorder` is the only writer.
 from __future__ import annotations
 
 import contextlib
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from tuimon.errors import NoSuchRun
-from tuimon.feed import private
+from tuimon.feed import private, registry
 from tuimon.feed.codec import decode
 from tuimon.feed.frames import DAMAGED, TORN, Damage, Frame
 from tuimon.feed.recorder import Recorder
 from tuimon.feed.registry import RunInfo
 from tuimon.feed.segments import RUN_FILE, Segment, segments_in
 from tuimon.model.records import AnyRecord
+
+RECENT_S = 60.0  # a scribe writes readings once a second, also while the training is paused
 
 
 class Recording:
@@ -26,14 +30,25 @@ class Recording:
     Attributes:
         segments: in order.
         info: the run; None where no part of the recording says so.
+        grows: whether its run goes on, so that `look_again` may find more.
         lost: records that were not whole where it was read, by reason: "damaged", "undecodable",
             and "torn" for an end that is none.
     """
 
-    def __init__(self, segments: list[Segment], info: RunInfo | None) -> None:
+    def __init__(
+        self,
+        segments: list[Segment],
+        info: RunInfo | None,
+        folder: Path | None = None,
+        pid: int | None = None,
+    ) -> None:
         self.segments = segments
         self.info = info
-        self._torn: dict[int, int] = {}  # by segment, however often that is read
+        self._folder = folder  # None for a single file, which is what it is
+        self._pid = pid
+        self._changed_ns = 0 if folder is None else _changed_ns(folder)
+        self.grows = self._goes_on()
+        self._torn: dict[int, int] = {}  # by beginning of a segment, however often that is read
         self._damaged: dict[int, int] = {}
         self._undecodable = 0
 
@@ -56,6 +71,39 @@ class Recording:
         }
         return {reason: count for reason, count in counts.items() if count}
 
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Differs when something has been added: the newest segment, and its bytes."""
+        newest = self.segments[-1]
+        return newest.first, newest.size_bytes
+
+    def look_again(self) -> None:
+        """Take note of what has been begun, replaced and said of the run since, where it grows."""
+        if not self.grows or self._folder is None:
+            return
+        changed_ns = _changed_ns(self._folder)
+        if changed_ns != self._changed_ns:
+            self._changed_ns = changed_ns
+            # What is said of the run first: behind its end nothing is written any more.
+            self.info = run_of(self._folder) or self.info
+            self.segments = segments_in(self._folder, self._pid) or self.segments
+        self.grows = self._goes_on()
+
+    def place_behind(self, ordinal: int) -> int:
+        """The segment in which the records behind this one begin."""
+        places = (place for place, each in enumerate(self.segments) if each.first <= ordinal + 1)
+        return max(places, default=0)
+
+    def _goes_on(self) -> bool:
+        info = self.info
+        if self._folder is None or info is None or info.exit is not None:
+            return False
+        is_recent = False
+        with contextlib.suppress(OSError):
+            written_s = os.stat(self.segments[-1].path).st_mtime
+            is_recent = time.time() - written_s < RECENT_S
+        return is_recent or registry.is_alive(info)
+
     def records(self, segment: int = 0) -> Iterator[tuple[int, AnyRecord]]:
         """(sequence in its source, record) in order, from the beginning of a segment on.
 
@@ -74,36 +122,46 @@ class Recording:
             self._undecodable += 1
             return None
 
-    def frames(self, segment: int = 0) -> Iterator[Frame]:
-        """The frames of records in order, each once."""
-        newest = 0
-        for place in range(segment, len(self.segments)):
-            for frame in self._frames_of(place):
+    def frames(self, segment: int = 0, behind: int = 0) -> Iterator[Frame]:
+        """The frames of records in order, each once.
+
+        Args:
+            segment: the place to begin at.
+            behind: the ordinal that has been read before.
+        """
+        newest, place = behind, segment
+        while place < len(self.segments):
+            segments = self.segments
+            for frame in self._frames_of(segments, place, newest):
                 if frame.ordinal > newest:
                     newest = frame.ordinal
                     yield frame
+            self.look_again()
+            # Segments may have become one, and what was the last one may have been gone on with.
+            place = place + 1 if self.segments is segments else self.place_behind(newest)
 
-    def _frames_of(self, place: int) -> Iterator[Frame]:
+    def _frames_of(self, segments: list[Segment], place: int, behind: int) -> Iterator[Frame]:
         """The frames of one segment; the records that are missing among them are counted."""
-        segment, damage = self.segments[place], Damage()
+        segment, damage = segments[place], Damage()
         is_whole = segment.head is None or segment.head.level == 0  # else gaps are of the thinning
         expected, missing, seen = segment.first, 0, 0
-        for frame in segment.frames(damage):
+        for frame in segment.frames(damage, behind):
             missing += max(0, frame.ordinal - expected)
             expected, seen = frame.ordinal + 1, damage.damaged
-            self._note(self._damaged, place, missing if is_whole else damage.damaged)
+            self._note(self._damaged, segment, missing if is_whole else damage.damaged)
             yield frame
         at_end = damage.damaged - seen
-        if place + 1 < len(self.segments):
-            missing += max(0, self.segments[place + 1].first - expected)
+        if place + 1 < len(segments):
+            missing += max(0, segments[place + 1].first - expected)
         else:
             missing += at_end
-            self._note(self._torn, place, damage.torn)
-        self._note(self._damaged, place, missing if is_whole else damage.damaged)
+            if not self.grows:  # else it is not yet whole
+                self._note(self._torn, segment, damage.torn)
+        self._note(self._damaged, segment, missing if is_whole else damage.damaged)
 
     @staticmethod
-    def _note(counts: dict[int, int], place: int, count: int) -> None:
-        counts[place] = max(counts.get(place, 0), count)
+    def _note(counts: dict[int, int], segment: Segment, count: int) -> None:
+        counts[segment.first] = max(counts.get(segment.first, 0), count)
 
 
 def read_recording(path: Path, pid: int | None = None) -> Recording:
@@ -133,7 +191,8 @@ def read_recording(path: Path, pid: int | None = None) -> Recording:
     if not own:
         raise NoSuchRun(f"no recording in {path}")
     _refuse_void(own, path)
-    return Recording(own, info or next((each.head.run for each in own if each.head), None))
+    told = info or next((each.head.run for each in own if each.head), None)
+    return Recording(own, told, path, chosen)
 
 
 def run_of(folder: Path) -> RunInfo | None:
@@ -142,6 +201,13 @@ def run_of(folder: Path) -> RunInfo | None:
         payload = private.read_small(folder / RUN_FILE, 8 << 20)
         return msgspec.json.decode(payload, type=RunInfo)
     return None
+
+
+def _changed_ns(folder: Path) -> int:
+    """When a file of the folder was last made, replaced or deleted; 0 where it is gone."""
+    with contextlib.suppress(OSError):
+        return os.stat(folder).st_mtime_ns
+    return 0
 
 
 def _refuse_void(segments: list[Segment], path: Path) -> None:

@@ -126,12 +126,15 @@ class Segment:
             return next(frames_of(file, Damage()), None) is None
         return True
 
-    def frames(self, damage: Damage) -> Iterator[Frame]:
-        """The frames of records, in order; what is not whole is counted in `damage`."""
+    def frames(self, damage: Damage, behind: int = 0) -> Iterator[Frame]:
+        """The frames of records, in order; what is not whole is counted in `damage`.
+
+        Those up to the ordinal `behind` come without their payload.
+        """
         try:
             with private.open_reading(self.path, follows=True) as file:
                 file.seek(len(FILE_MAGIC))
-                for frame in frames_of(file, damage):
+                for frame in frames_of(file, damage, behind):
                     if frame.source != OWN:
                         yield frame
         except OSError:

@@ -230,6 +230,7 @@ class Replay:
         speed: recorded seconds a second.
         first_step, last_step: of the recording, as far as it is known.
         time_s: unix time of the picture.
+        follows: whether the run goes on, and what comes is shown as it is recorded.
     """
 
     playing: bool
@@ -237,6 +238,7 @@ class Replay:
     first_step: int | None = None
     last_step: int | None = None
     time_s: float | None = None
+    follows: bool = False
 
     @property
     def speed_words(self) -> str:

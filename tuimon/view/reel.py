@@ -5,6 +5,12 @@ Belongs to one thread. Reads only as far as it is asked to.
 
 from __future__ import annotations
 
+import contextlib
+from collections import deque
+
+import msgspec
+
+from tuimon.feed.codec import decode
 from tuimon.feed.frames import Frame
 from tuimon.feed.history import History
 from tuimon.feed.recording import Recording
@@ -22,6 +28,8 @@ from tuimon.model.records import (
 )
 
 PRIMARY = 0
+_STEP = Step.__struct_config__.tag
+_OPTIMIZERS = 16  # that step in turn, at most
 _TIMED = (Event, System, Memory, Output, Goodbye, RankRows)
 
 
@@ -37,7 +45,7 @@ class Reel:
 
     def __init__(self, recording: Recording, segment: int = 0) -> None:
         self.segment = segment
-        self.ordinal = 0
+        self.ordinal = recording.segments[segment].first - 1
         self.is_over = False
         self.told = -1
         self._step = -1  # newest update of the primary optimizer
@@ -67,6 +75,13 @@ class Reel:
             self._follow(record)
         return record
 
+    def read_on(self) -> None:
+        """At the end, go on with what has been recorded since."""
+        if self.is_over:
+            place = self._recording.place_behind(self.ordinal)
+            self._frames = self._recording.frames(place, self.ordinal)
+            self.is_over = False
+
     def is_beyond(self, record: AnyRecord) -> bool:
         """Whether it is of a later step than the newest, or of one that the run goes on from."""
         step = tells_of(record)
@@ -83,13 +98,47 @@ class Reel:
 
     def segment_now(self) -> int:
         """The segment that the place lies in."""
-        return segment_behind(self._recording, self.ordinal)
+        return self._recording.place_behind(self.ordinal)
 
 
-def segment_behind(recording: Recording, ordinal: int) -> int:
-    """The segment in which the records behind this one begin."""
-    starts = [each.first for each in recording.segments]
-    return max((place for place, first in enumerate(starts) if first <= ordinal + 1), default=0)
+class Newest:
+    """The newest update that is recorded. Reads what it has not read before, and no more.
+
+    Attributes:
+        step: of the primary optimizer; None before there is one.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.step = recording.info.last_step if recording.info else None
+        self._recording = recording
+        self._ordinal = recording.segments[-1].first - 1
+        self._extent = recording.extent
+        if self.step is None:
+            heads = [each.head.step for each in recording.segments if each.head]
+            self.step = max((step for step in heads if step is not None), default=None)
+            self._read()
+
+    def has_moved(self) -> bool:
+        """Look for more; whether there is any."""
+        self._recording.look_again()
+        extent = self._recording.extent
+        if extent == self._extent:
+            return False
+        self._extent = extent
+        self._read()
+        return True
+
+    def _read(self) -> None:
+        place = self._recording.place_behind(self._ordinal)
+        last: deque[Frame] = deque(maxlen=_OPTIMIZERS)
+        for frame in self._recording.frames(place, self._ordinal):
+            self._ordinal = frame.ordinal
+            if frame.kind == _STEP:
+                last.append(frame)
+        for frame in last:
+            with contextlib.suppress(msgspec.DecodeError, ValueError):  # counted where it is shown
+                step = tells_of(decode(frame.payload))
+                self.step = step if self.step is None else max(self.step, step or 0)
 
 
 def time_of(record: AnyRecord) -> float | None:
@@ -124,12 +173,7 @@ def start_for(recording: Recording, step: int | None) -> tuple[int, History | No
     return 0, recording.segments[0].checkpoint()
 
 
-def steps_of(recording: Recording) -> tuple[int | None, int | None]:
-    """First and last step of the primary optimizer, as far as that is quickly known."""
-    info = recording.info
-    last = info.last_step if info is not None else None
-    if last is None:
-        heads = [each.head.step for each in recording.segments if each.head]
-        last = max((step for step in heads if step is not None), default=None)
-    first = recording.segments[0].checkpoint()
-    return (first.totals.first_step if first else 0), last
+def first_step_of(recording: Recording) -> int | None:
+    """The first update of the primary optimizer that is recorded."""
+    history = recording.segments[0].checkpoint()
+    return history.totals.first_step if history else 0

@@ -6,6 +6,7 @@ what takes long is done in pieces, one a tick.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from tuimon.model.records import CommandState
 from tuimon.model.units import count
 from tuimon.view.frame import GONE, LIVE, LOADING, Exit, Frame, Replay
 from tuimon.view.late_start import apply_history
-from tuimon.view.reel import Reel, start_for, steps_of, time_of
+from tuimon.view.reel import Newest, Reel, first_step_of, start_for, time_of
 from tuimon.view.source import SourceStatus, exit_of, hello_of
 from tuimon.view.staleness import Signs, judge
 from tuimon.view.stops import Stops
@@ -29,6 +30,7 @@ from tuimon.view.store import RunState, Standing
 
 TICK_S = 0.03  # as a live viewer: a third of a frame at 10 Hz
 SEEK_TICK_S = 0.1  # there is nothing to see yet
+LOOK_EVERY_S = 0.5  # for more of a recording that grows: its recorder writes a few times a second
 LONGEST_WAIT_S = 2.0  # of a person, for a training that was paused for an hour
 LONGEST_TICK_S = 0.5  # a viewer that was stopped does not leap
 SLOWEST, FASTEST = 1 / 8, 4096.0
@@ -43,6 +45,7 @@ class ReplaySession:
         state: what the records so far add up to.
         playing: whether time goes on.
         speed: recorded seconds a second.
+        follows: whether it has come to the end of a run that goes on, and shows what comes.
     """
 
     def __init__(
@@ -63,21 +66,20 @@ class ReplaySession:
             playing: whether time goes on from the beginning.
             stopwatch: seconds that pass for the person.
         """
-        self.state = RunState()
         self.playing = playing
         self.speed = 1.0
+        self.follows = False
         self.folder = ""
         self._recording = recording
         self._path = path
         self._stopwatch = stopwatch
-        self._reel = Reel(recording)
-        self._now_s: float | None = None  # recorded time of the picture
         self._ticked_s = stopwatch()
+        self._now_s: float | None = None  # recorded time of the picture
         self._target: int | None = None
         self._stops = Stops(recording)
-        self._notice = ""
-        self.first_step, self.last_step = steps_of(recording)
-        self._begin(recording.segments[0].checkpoint())
+        self._measure()
+        self._notice = "this run goes on: J end follows it" if self._recording.grows else ""
+        self._rewind()
         if at is not None:
             self.go_to(at)
 
@@ -90,6 +92,11 @@ class ReplaySession:
     def step(self) -> int | None:
         """The newest step of the picture."""
         return None if self.state.step is None else self.state.step.step
+
+    @property
+    def last_step(self) -> int | None:
+        """The newest step that is recorded, as far as it is known."""
+        return max((s for s in (self.step, self._newest.step) if s is not None), default=None)
 
     @property
     def is_at_end(self) -> bool:
@@ -108,18 +115,22 @@ class ReplaySession:
         self._ticked_s = now_s
         if self._stops.is_looked_for:
             self._look_on(now_s + SEEK_TICK_S)
+        if self._recording.grows and now_s >= self._look_at_s:
+            self._look_again(now_s)
         if self._target is not None:
-            self._approach(now_s + SEEK_TICK_S)
+            self._approach(self._target, now_s + SEEK_TICK_S)
         elif self.playing and not self._stops.is_looked_for:
-            self._play(passed_s * self.speed, now_s + TICK_S)
-        if self.step is not None:
-            self.last_step = max(self.step, self.last_step or 0)
-        return replace(self.state.frame(self._standing()), replay=_place_of(self, self._now_s))
+            passed_s = math.inf if self.follows else passed_s * self.speed
+            self._play(passed_s, now_s + TICK_S)
+        at_edge = self.playing and not self.is_busy and (self.follows or self.is_at_end)
+        self.follows = self._recording.grows and at_edge
+        standing = _standing_of(self, self._recording, self._target)
+        return replace(self.state.frame(standing), replay=_place_of(self, self._now_s))
 
     def toggle(self) -> None:
-        """Play or pause; at the end, play from the beginning again."""
-        if self.is_at_end and not self.is_busy:
-            self._start_at(0, self._recording.segments[0].checkpoint())
+        """Play or pause; at an end that stays, play from the beginning again."""
+        if self.is_at_end and not self.is_busy and not self._recording.grows:
+            self._rewind()
             self.playing = True
         else:
             self.playing = not self.playing
@@ -145,6 +156,7 @@ class ReplaySession:
 
     def go_to(self, step: int) -> None:
         """Show the run as it was after this step; `END` is the last one."""
+        self._recording.look_again()
         place, history = start_for(self._recording, None if step == END else step)
         here = self.step
         is_clean = self._reel.told <= step  # nothing in the picture is of a later step
@@ -172,14 +184,14 @@ class ReplaySession:
 
     def look_at(self, rank: int) -> None:
         """Show another rank at the same step."""
-        info = self.info
-        place = None if info is None else info.index_of(rank)
-        if info is None or place is None or self._path is None or not self._path.is_dir():
+        pids = [each.pid for each in (self.info.ranks if self.info else []) if each.rank == rank]
+        if not pids or self._path is None or not self._path.is_dir():
             raise NoSuchRun(f"no recording of rank {rank}")
-        self._recording = read_recording(self._path, info.ranks[place].pid)
+        self._recording = read_recording(self._path, pids[0])
         self._stops = Stops(self._recording)
+        self._measure()
         here = self._heading_for()
-        self._start_at(0, self._recording.segments[0].checkpoint())
+        self._rewind()
         if here is not None:
             self.go_to(here)
 
@@ -192,17 +204,28 @@ class ReplaySession:
             self.state.apply(record)
         self._target = None
 
+    def _measure(self) -> None:
+        """Where the recording begins and ends."""
+        self.first_step = first_step_of(self._recording)
+        self._newest = Newest(self._recording)
+        self._look_at_s = 0.0
+
+    def _look_again(self, now_s: float) -> None:
+        """Take note of what has been recorded since."""
+        self._look_at_s = now_s + LOOK_EVERY_S
+        if self._newest.has_moved():
+            self._reel.read_on()
+
+    def _rewind(self) -> None:
+        self._start_at(0, self._recording.segments[0].checkpoint())
+
     def _start_at(self, segment: int, history: History | None) -> None:
         self.state = RunState()
         self._reel = Reel(self._recording, segment)
         self._now_s = self._target = None
         self._stops.give_up()
-        self._begin(history)
-
-    def _begin(self, history: History | None) -> None:
-        rank = _rank_of(self._recording)
         if self.info is not None and self.info.ranks:
-            self.state.apply(hello_of(self.info, rank))
+            self.state.apply(hello_of(self.info, _rank_of(self._recording)))
         if history is not None:
             apply_history(self.state, history)
 
@@ -215,33 +238,29 @@ class ReplaySession:
         while (record := self._reel.peek()) is not None:
             at_s = time_of(record)
             if at_s is not None:
-                if until_s is None:
-                    until_s = at_s
-                elif at_s > until_s + LONGEST_WAIT_S * self.speed:
-                    until_s = at_s - LONGEST_WAIT_S * self.speed
+                wait_s = LONGEST_WAIT_S * self.speed
+                until_s = at_s if until_s is None else max(until_s, at_s - wait_s)
                 if at_s > until_s:
                     break
             self._take()
             if self._stopwatch() >= deadline_s:
                 return  # cannot keep up: the time of the picture is that of its newest record
-        self._now_s = until_s
+        if not self.is_at_end:  # where the time is that of the newest record
+            self._now_s = until_s
 
-    def _approach(self, deadline_s: float) -> None:
+    def _approach(self, wanted: int, deadline_s: float) -> None:
         """Take in records up to the step that is wanted, and nothing that is of a later one.
 
         A batch, a loss or an autopsy is published before the update that it leads to.
         """
         while (record := self._reel.peek()) is not None:
-            if self._is_there() and self._reel.is_beyond(record):
+            is_there = wanted != END and self.step is not None and self.step >= wanted
+            if is_there and self._reel.is_beyond(record):
                 break
             self._take()
             if self._stopwatch() >= deadline_s:
                 return
         self._target = None
-
-    def _is_there(self) -> bool:
-        wanted, here = self._target, self.step
-        return wanted is not None and wanted != END and here is not None and here >= wanted
 
     def _take(self) -> None:
         record = self._reel.take()
@@ -253,15 +272,12 @@ class ReplaySession:
             self._now_s = at_s if self._now_s is None else max(self._now_s, at_s)
 
     def _look_on(self, deadline_s: float) -> None:
-        forward = self._stops.forward
         if not self._stops.read_on(lambda: self._stopwatch() >= deadline_s):
             return
         found = self._stop()
-        if found is None:
-            self._notice = f"nothing critical {'after' if forward else 'before'} this step"
-            return
-        self._notice = f"step {count(found)}: {self._stops.kind_at(found)}"
-        self.go_to(found)
+        self._notice = self._stops.words(found)
+        if found is not None:
+            self.go_to(found)
 
     def _stop(self) -> int | None:
         here = self._heading_for()
@@ -273,18 +289,23 @@ class ReplaySession:
         told = self._reel.told if self._target is None else 0
         return self._stops.before(max(here or 0, told))
 
-    def _standing(self) -> Standing:
-        lost = self._recording.lost
-        if self._recording.left_out:
-            lost["thinned out of the recording"] = self._recording.left_out
-        if self._target is not None:
-            where = "the end" if self._target == END else f"step {count(self._target)}"
-            return Standing(LOADING, f"on the way to {where}", lost=lost)
-        if self._stops.is_looked_for:
-            return Standing(LOADING, "looking for what is critical", lost=lost)
-        if not self.is_at_end:
-            return Standing(LIVE, lost=lost)
-        return _ended(self.state, self.info, lost)
+
+def _standing_of(session: ReplaySession, recording: Recording, target: int | None) -> Standing:
+    """What there is to say about the picture."""
+    lost = recording.lost
+    if recording.left_out:
+        lost["thinned out of the recording"] = recording.left_out
+    if target is not None:
+        where = "the end" if target == END else f"step {count(target)}"
+        return Standing(LOADING, f"on the way to {where}", lost=lost)
+    if session.is_busy:
+        return Standing(LOADING, "looking for what is critical", lost=lost)
+    if not session.is_at_end:
+        return Standing(LIVE, lost=lost)
+    if recording.grows:
+        more = "the newest that is recorded so far; space follows what comes"
+        return Standing(LIVE, "" if session.playing else more, lost=lost)
+    return _ended(session.state, recording.info, lost)
 
 
 def _rank_of(recording: Recording) -> int | None:
@@ -295,11 +316,12 @@ def _rank_of(recording: Recording) -> int | None:
 def _place_of(session: ReplaySession, time_s: float | None) -> Replay:
     """Where the picture stands in the recording."""
     return Replay(
-        playing=session.playing and not session.is_at_end,
+        playing=session.playing and (session.follows or not session.is_at_end),
         speed=session.speed,
         first_step=session.first_step,
         last_step=session.last_step,
         time_s=time_s,
+        follows=session.follows,
     )
 
 
@@ -309,7 +331,7 @@ def _ended(state: RunState, info: RunInfo | None, lost: dict[str, int]) -> Stand
     said = Exit(goodbye.kind, goodbye.code, goodbye.detail) if goodbye else None
     ended = said or exit_of(info.exit if info else None)
     if ended is None:
-        detail = "the end of what was recorded so far; space plays it again"
+        detail = "the end of what was recorded, not that of the run; space plays it again"
         return Standing(LIVE, detail, lost=lost)
     step = None if state.step is None else state.step.step
     signs = Signs(0, True, True, step, None, None, 0.0, said)

@@ -16,7 +16,8 @@ from tuimon.feed.frames import Frame
 from tuimon.feed.recording import Recording
 from tuimon.model.records import AnyRecord, DeviceStats, Event, Loss, Step, Symptom, loss_of
 from tuimon.model.text import plain
-from tuimon.view.reel import PRIMARY, segment_behind
+from tuimon.model.units import count
+from tuimon.view.reel import PRIMARY
 
 _TELLING = {cls.__struct_config__.tag for cls in (DeviceStats, Event, Loss, Step, Symptom)}
 _PIECE = 64  # frames; a wide model has some of ten thousand norms
@@ -61,12 +62,11 @@ class Stops:
 
     def _unread(self) -> Iterator[None]:
         """Read what has been recorded since; pauses after every piece."""
-        place = segment_behind(self._recording, self._ordinal)
-        for count, frame in enumerate(self._recording.frames(place), 1):
-            if frame.ordinal > self._ordinal:
-                self._ordinal = frame.ordinal
-                self._note(frame)
-            if count % _PIECE == 0:
+        place = self._recording.place_behind(self._ordinal)
+        for seen, frame in enumerate(self._recording.frames(place, self._ordinal), 1):
+            self._ordinal = frame.ordinal
+            self._note(frame)
+            if seen % _PIECE == 0:
                 yield
 
     def after(self, step: int | None) -> int | None:
@@ -77,9 +77,11 @@ class Stops:
         """The last one before a step; None where there is none."""
         return max((each for each in self._kinds if each < step), default=None)
 
-    def kind_at(self, step: int) -> str:
-        """What is there, in a few words; "" where it is no step to stop at."""
-        return self._kinds.get(step, "")
+    def words(self, step: int | None) -> str:
+        """What a person is told who has looked for one, and whom it leads to this step."""
+        if step is None:
+            return f"nothing critical {'after' if self.forward else 'before'} this step"
+        return f"step {count(step)}: {self._kinds.get(step, '')}"
 
     def _note(self, frame: Frame) -> None:
         if frame.kind not in _TELLING:

@@ -274,7 +274,7 @@ def test_seeking_in_a_run_that_goes_on(tmp_path: Path) -> None:
     replay.go_to(10_000)
     frame = settled(replay)
     assert frame.state == LIVE
-    assert "so far" in frame.state_detail
+    assert "the newest that is recorded so far" in frame.state_detail
     assert frame.replay is not None
     assert frame.replay.last_step == frame.step == 1358
 

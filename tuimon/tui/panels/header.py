@@ -155,11 +155,12 @@ class HeaderPanel:
 
 
 def replay_words(frame: Frame, look: Look) -> str:
-    """That a recording is shown, whether it plays, and how fast."""
-    if frame.replay is None:
+    """That a recording is shown, whether it plays, and how fast; "live" where it follows a run."""
+    replay = frame.replay
+    if replay is None:
         return ""
-    mark = look.glyphs.live if frame.replay.playing else look.glyphs.paused
-    return f"REPLAY {mark} {frame.replay.speed_words}"
+    mark = look.glyphs.live if replay.playing else look.glyphs.paused
+    return f"REPLAY {mark} {'live' if replay.follows else replay.speed_words}"
 
 
 def _eta(frame: Frame) -> str:
