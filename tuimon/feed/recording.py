@@ -16,7 +16,6 @@ from tuimon.errors import NoSuchRun
 from tuimon.feed import private, registry
 from tuimon.feed.codec import decode
 from tuimon.feed.frames import DAMAGED, TORN, Damage, Frame
-from tuimon.feed.recorder import Recorder
 from tuimon.feed.registry import RunInfo
 from tuimon.feed.segments import RUN_FILE, Segment, segments_in
 from tuimon.model.records import AnyRecord
@@ -222,4 +221,4 @@ def _is_of(segment: Segment, pid: int | None) -> bool:
     return pid is None or segment.path.name.startswith(f"{pid}-")
 
 
-__all__ = ["Recorder", "Recording", "read_recording", "run_of"]
+__all__ = ["Recording", "read_recording", "run_of"]

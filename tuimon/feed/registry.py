@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import socket
 import time
@@ -147,7 +146,7 @@ def create_run(
     Raises:
         NoRoom: no candidate folder can hold a run; the message names the last reason.
     """
-    run_id = secrets.token_hex(4)
+    run_id = os.urandom(4).hex()
     folder = _new_folder(run_id, environ)
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     info = RunInfo(

@@ -18,11 +18,9 @@ from tuimon.tui.asking import Asking
 from tuimon.tui.bridge import Bridge, Clock, RunSession
 from tuimon.tui.celldiff import ChangedCells, ScreenMemory
 from tuimon.tui.choices import CHOICES, focusable, settle_focus
-from tuimon.tui.copying import write_file, write_picture
 from tuimon.tui.driver import SafeDriver
 from tuimon.tui.mouse import pointed, pulled
 from tuimon.tui.options import ViewerOptions as ViewerOptions
-from tuimon.tui.palette import PaletteDialog
 from tuimon.tui.pane import Pane
 from tuimon.tui.panels.ranks import rank_wanted
 from tuimon.tui.panels.registry import make_panel
@@ -34,7 +32,6 @@ from tuimon.tui.second import SecondRun
 from tuimon.tui.signs import Signs
 from tuimon.tui.taking import take
 from tuimon.tui.theme import FULL, NONE, Look, remembered
-from tuimon.tui.typed import FilterDialog
 from tuimon.view.frame import Frame
 
 UNFOCUSED_HZ = 4.0
@@ -223,10 +220,8 @@ class TuimonApp(Asking):
             self._copy()
         elif name == "rank":
             self.bridge.look_at(rank_wanted(scene))
-        elif name == "write":
-            self.bridge.say(write_file(scene, self.options.folder), "key")
-        elif name == "picture":
-            self.bridge.say(write_picture(scene, self.size, self.options.folder), "key")
+        elif name in ("write", "picture"):
+            self._write(name)
         else:
             self._reach(name)
         self.draw()
@@ -236,6 +231,9 @@ class TuimonApp(Asking):
 
         Other dialogs get no such keys: what was typed ahead must not confirm anything.
         """
+        from tuimon.tui.palette import PaletteDialog
+        from tuimon.tui.typed import FilterDialog
+
         if isinstance(self.screen, FilterDialog | PaletteDialog):
             event.prevent_default()
             self.screen.pressed(event)

@@ -7,18 +7,13 @@ from textual.geometry import Size
 
 from tuimon.model.commands import AnyCommand
 from tuimon.tui.bridge import Bridge, Clock
-from tuimon.tui.copying import copied
-from tuimon.tui.dialogs import QuestionDialog
-from tuimon.tui.helping import HelpDialog
 from tuimon.tui.options import ViewerOptions
-from tuimon.tui.palette import PaletteDialog
 from tuimon.tui.playback import STEP_WORDS, go_to_typed
 from tuimon.tui.reach import Question, intent
 from tuimon.tui.scene import Scene
 from tuimon.tui.screens import has_room
 from tuimon.tui.second import SecondRun
 from tuimon.tui.taking import sent
-from tuimon.tui.typed import FilterDialog, filter_dialog, run_dialog, step_dialog
 
 _UNSEEN = ("quit", "suspend")
 
@@ -46,6 +41,10 @@ class Asking(App[None]):
 
     def asks(self, name: str) -> bool:
         """Open the dialog of an action; False where it has none of its own."""
+        from tuimon.tui.helping import HelpDialog
+        from tuimon.tui.palette import PaletteDialog
+        from tuimon.tui.typed import FilterDialog, filter_dialog, run_dialog, step_dialog
+
         scene, look = self.scene, self.scene.look
         match name:
             case "help":
@@ -71,12 +70,22 @@ class Asking(App[None]):
         self.draw()
 
     def _copy(self) -> None:
+        from tuimon.tui.copying import copied
+
         found = copied(self.scene)
         if found is None:
             self.bridge.say("nothing has gone wrong so far: nothing was copied")
             return
         self.copy_to_clipboard(found[0])
         self.bridge.say(f"copied {found[1]} (OSC 52); where that does nothing, w writes", "ok")
+
+    def _write(self, name: str) -> None:
+        from tuimon.tui.copying import write_file, write_picture
+
+        scene, folder = self.scene, self.options.folder
+        picture = name == "picture"
+        words = write_picture(scene, self.size, folder) if picture else write_file(scene, folder)
+        self.bridge.say(words, "key")
 
     def _reach(self, name: str) -> None:
         wanted = intent(
@@ -87,6 +96,8 @@ class Asking(App[None]):
         if isinstance(wanted, str):
             self.bridge.say(wanted)
         elif isinstance(wanted, Question):
+            from tuimon.tui.dialogs import QuestionDialog
+
             dialog = QuestionDialog(self.scene.look, self.clock, wanted)
             self.push_screen(dialog, self._answered)
         else:

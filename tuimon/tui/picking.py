@@ -9,7 +9,6 @@ from tuimon.errors import Refused
 from tuimon.model.commands import AnyCommand
 from tuimon.model.records import CommandState
 from tuimon.tui.bridge import RunSession
-from tuimon.tui.panels.runs import selected_run
 from tuimon.tui.scene import RUNS, Scene
 from tuimon.view.frame import WAITING, Frame
 from tuimon.view.runs import RunGlance
@@ -52,6 +51,8 @@ def look_around(scene: Scene, choices: Choices | None) -> None:
 
 def picked(scene: Scene, choices: Choices | None) -> RunSession | str:
     """A session on the selected run, or why there is none."""
+    from tuimon.tui.panels.runs import selected_run
+
     run = selected_run(scene)
     if run is None or choices is None:
         return "no run to choose so far"

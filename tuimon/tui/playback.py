@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-from tuimon.view.replay import END, SEEK_SHARE
+from tuimon.view.frame import END
 
+SEEK_SHARE = 0.05  # of the whole run, for one key
 STEP_WORDS = ("go to step", "a number, or end; enter goes  esc leaves")
 
 

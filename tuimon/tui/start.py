@@ -15,15 +15,16 @@ from tuimon.config import AttachSettings, chosen_theme, read_settings, remember_
 from tuimon.errors import EXIT_DEFECT, EXIT_OK, NoSuchRun, UsageError
 from tuimon.tui.glyphs import SETS, set_for
 from tuimon.tui.picking import Choices, NoSession
+from tuimon.tui.playback import Playback
 from tuimon.tui.signs import SignOptions
 from tuimon.tui.theme import Look, colours_for
-from tuimon.view.frame import Frame
-from tuimon.view.replay import END, ReplaySession, find_recording, replay_run
+from tuimon.view.frame import END, Frame
 from tuimon.view.runs import Runs
 from tuimon.view.session import watch_named, watch_relay, watch_run
 
 if TYPE_CHECKING:
     from tuimon.tui.bridge import RunSession
+    from tuimon.view.replay import ReplaySession
 
 AUTO = "auto"
 _HINT = "`tuimon attach --once` prints one frame as text"
@@ -141,6 +142,8 @@ def replay(
     problem = terminal_problem(os.environ)
     if problem:
         raise UsageError(problem.replace("tuimon attach", "tuimon replay"))
+    from tuimon.view.replay import find_recording, replay_run
+
     session = replay_run(run, at=at)
     if other is not None:
         find_recording(other)  # what cannot be found is said before the screen is drawn
@@ -165,6 +168,8 @@ def arrived(session: ReplaySession) -> Frame:
 
 def _finished(name: str) -> RunSession:
     """The whole of another recording; takes its time, in a thread that may."""
+    from tuimon.view.replay import replay_run
+
     session = replay_run(name, at=END)  # plays on where the run does
     arrived(session)
     return session
@@ -215,7 +220,7 @@ def watch(
         remember=remember_theme,
         choices=choices,
         picks_first=picks,
-        replays=isinstance(session, ReplaySession),
+        replays=isinstance(session, Playback),
         open_run=open_run,
         other=other,
         signs=_signs(read_settings().attach),

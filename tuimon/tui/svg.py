@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import groupby
-from xml.sax.saxutils import escape
 
 from rich.cells import cell_len
 from rich.color import Color
@@ -142,7 +142,7 @@ def _words(letters: Sequence[str], x: int, y: int, style: str) -> Iterator[str]:
         if not blank and (word := "".join(cells)):
             yield (
                 f'<text x="{(x + start) * CELL_W}" y="{y * CELL_H + BASELINE:g}" {style} '
-                f'textLength="{len(cells) * CELL_W}">{escape(word)}</text>'
+                f'textLength="{len(cells) * CELL_W}">{escape(word, quote=False)}</text>'
             )
         start += len(cells)
 

@@ -69,6 +69,8 @@ GONE = "gone"  # the training ended; `Frame.exit` says how
 RECONNECTING = "reconnecting"
 OTHER_VERSION = "other version"
 
+END = -1  # a step of a recording to go to: its last
+
 
 @dataclass(frozen=True)
 class Envelope:

@@ -20,7 +20,7 @@ from tuimon.feed.tail import Clock
 from tuimon.model.commands import AnyCommand
 from tuimon.model.records import CommandState
 from tuimon.model.units import count
-from tuimon.view.frame import GONE, LIVE, LOADING, Exit, Frame, Replay
+from tuimon.view.frame import END, GONE, LIVE, LOADING, Exit, Frame, Replay
 from tuimon.view.late_start import apply_history
 from tuimon.view.reel import Newest, Reel, first_step_of, start_for, time_of
 from tuimon.view.source import SourceStatus, exit_of, hello_of
@@ -34,8 +34,6 @@ LOOK_EVERY_S = 0.5  # for more of a recording that grows: its recorder writes a 
 LONGEST_WAIT_S = 2.0  # of a person, for a training that was paused for an hour
 LONGEST_TICK_S = 0.5  # a viewer that was stopped does not leap
 SLOWEST, FASTEST = 1 / 8, 4096.0
-SEEK_SHARE = 0.05  # of the whole run, for one key
-END = -1  # a step to go to
 
 
 class ReplaySession:

@@ -21,7 +21,6 @@ from tuimon.model.records import CommandState, Event
 from tuimon.model.text import plain
 from tuimon.view.frame import OTHER_VERSION, WAITING, Exit, Frame
 from tuimon.view.late_start import apply_history
-from tuimon.view.remote import open_relay
 from tuimon.view.source import Source, hello_of, open_source
 from tuimon.view.staleness import Signs, fresh_readings, judge
 from tuimon.view.store import RunState, Standing
@@ -241,6 +240,8 @@ def watch_relay(
     Raises:
         UsageError, NoSuchRun, Refused, IncompatibleVersion: as their messages say.
     """
+    from tuimon.view.remote import open_relay
+
     source = open_relay(command, token, by=by, readonly=readonly)
     return Session(
         lambda: source.info, lambda _: source, clock=source.now_s, folder=source.info.cwd

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tuimon.feed.codec import encode
-from tuimon.feed.recording import Recorder
+from tuimon.feed.recorder import Recorder
 from tuimon.feed.registry import RankInfo, RunInfo
 from tuimon.model.records import (
     AnyRecord,

@@ -15,7 +15,8 @@ from tuimon.errors import IncompatibleVersion, NoSuchRun
 from tuimon.feed.chronicle import Chronicle
 from tuimon.feed.codec import encode
 from tuimon.feed.frames import FILE_MAGIC, SCRIBE, kind_of
-from tuimon.feed.recording import Recorder, read_recording
+from tuimon.feed.recorder import Recorder
+from tuimon.feed.recording import read_recording
 from tuimon.feed.registry import RankInfo, RunInfo
 from tuimon.feed.segments import Segment, opening
 from tuimon.model.records import (

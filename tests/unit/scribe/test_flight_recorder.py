@@ -11,7 +11,8 @@ import pytest
 from tests.unit.scribe.test_service import Bench
 from tuimon.feed import recordings
 from tuimon.feed.codec import encode
-from tuimon.feed.recording import Recorder, read_recording
+from tuimon.feed.recorder import Recorder
+from tuimon.feed.recording import read_recording
 from tuimon.feed.registry import RankInfo, RunInfo
 from tuimon.model.records import Event, Goodbye, Hello, Loss, Output, Step, System
 
