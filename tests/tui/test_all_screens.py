@@ -15,8 +15,9 @@ from syrupy.assertion import SnapshotAssertion
 from tests.tui.full import NOW_S, full_frame
 from tuimon.feed.registry import RankInfo, RunInfo
 from tuimon.model.records import Event
-from tuimon.tui.actions import SCREENS, hints
+from tuimon.tui.actions import SCREENS
 from tuimon.tui.choices import CHOICES, settle_focus
+from tuimon.tui.hinting import hints
 from tuimon.tui.once import paint
 from tuimon.tui.rows import width_of
 from tuimon.tui.scene import Scene

@@ -224,9 +224,10 @@ async def test_help_that_does_not_fit_says_how_to_read_on(size: tuple[int, int])
         assert "off axis" in await viewer.press(*"j" * 90)
 
 
-async def test_the_footer_of_the_layers_says_what_l_does() -> None:
+async def test_the_footer_of_the_layers_says_how_to_fold_and_to_move_the_crosshair() -> None:
     async with driven() as viewer:
-        assert "l unfold" in (await viewer.press("3")).splitlines()[-1]
+        footer = (await viewer.press("3")).splitlines()[-1]
+        assert "h l fold" in footer and ", ; cross" in footer
 
 
 async def test_help_lists_every_key_and_closes_on_any() -> None:

@@ -45,8 +45,6 @@ ON_OUTPUT = "output"
 ON_DEVICES = "devices"
 ON_RUNS = "runs"
 ON_ACCOUNT = "account"
-# What a footer shows first: there is seldom room for everything.
-FIRST_SHOWN = ("right", "open", "sort", "filter", "next_bad", "rank", "copy")
 # What j, k and the wheel move in.
 LISTS = (
     ON_LAYERS,
@@ -77,6 +75,7 @@ class Action:
         panels: kinds of focused panels whose footer shows it; empty is everywhere.
         needs_training: reaches into the training; absent in a read-only viewer.
         asks_first: opens a dialog before anything is sent.
+        shown: keys as a footer shows them, where one word stands for two actions.
     """
 
     id: str
@@ -87,6 +86,7 @@ class Action:
     panels: tuple[str, ...] = ()
     needs_training: bool = False
     asks_first: bool = False
+    shown: str = ""
 
 
 ACTIONS = (
@@ -193,23 +193,47 @@ ACTIONS = (
     Action("freeze", ("f",), "freeze the picture", VIEWS),
     Action("glyphs", ("a",), "glyphs: braille, block, ascii", VIEWS),
     Action("theme", ("t",), "theme: dark, light, contrast, colour-blind", VIEWS),
-    Action("left", ("h", "←"), "crosshair left; in layers: fold", TIME, "cross", (ON_CHART,)),
-    Action("right", ("l", "→"), "crosshair right; in layers: unfold", TIME, "unfold", (ON_LAYERS,)),
-    Action("closer", ("+",), "zoom in", TIME, "in", (ON_CHART, ON_LAYERS)),
-    Action("wider", ("-",), "zoom out", TIME, "out", (ON_CHART, ON_LAYERS)),
-    Action("whole", ("0",), "whole history and follow", TIME, "all", (ON_CHART,)),
-    Action("earlier", ("H",), "back in time", TIME, "back", (ON_CHART,)),
+    Action(
+        "left",
+        ("h", "←"),
+        "crosshair left; in layers: fold",
+        TIME,
+        "cross",
+        (ON_CHART,),
+        shown="h l",
+    ),
+    Action(
+        "right",
+        ("l", "→"),
+        "crosshair right; in layers: unfold",
+        TIME,
+        "fold",
+        (ON_LAYERS,),
+        shown="h l",
+    ),
+    Action("closer", ("+",), "zoom in", TIME, "time", (ON_CHART, ON_LAYERS), shown="+ -"),
+    Action("wider", ("-",), "zoom out", TIME),
+    Action("whole", ("0",), "whole history and follow", TIME, "all", (ON_CHART, ON_LAYERS)),
+    Action("earlier", ("H",), "back in time", TIME, "pan", (ON_CHART, ON_LAYERS), shown="H L"),
     Action("later", ("L",), "forward in time", TIME),
     Action("log", ("y",), "log or linear axis", TIME, "log", (ON_CHART,)),
     Action("smooth", ("e",), "smoothing: 0.9, 0.99, 0.999 of each step kept, off", TIME),
     Action("cap", ("o",), "cap outliers on or off", TIME),
-    Action("cross_left", (",",), "crosshair left, in every panel", TIME),
+    Action(
+        "cross_left",
+        (",",),
+        "crosshair left, in every panel",
+        TIME,
+        "cross",
+        (ON_LAYERS,),
+        shown=", ;",
+    ),
     Action("cross_right", (";",), "crosshair right, in every panel", TIME),
-    Action("go", ("@",), "crosshair to a step: 1000, 1k, 50%, -100", TIME, "step", (ON_CHART,)),
+    Action("go", ("@",), "crosshair to a step: 1000, 1k, 50%, -100", TIME, "go to", (ON_CHART,)),
     Action("spike", ("M",), "crosshair to the sharpest spike in sight", TIME, "spike", (ON_CHART,)),
     Action("overlay", ("O",), "lay another run over the charts", TIME),
-    Action("down", ("j", "↓"), "down", ROWS, "down", LISTS),
-    Action("up", ("k", "↑"), "up", ROWS, "up", LISTS),
+    Action("down", ("j", "↓"), "down", ROWS, "move", LISTS, shown="j k"),
+    Action("up", ("k", "↑"), "up", ROWS),
     Action("top", ("g",), "to the first", ROWS),
     Action("bottom", ("G",), "to the last", ROWS),
     Action(
@@ -217,8 +241,9 @@ ACTIONS = (
         ("n",),
         "next NaN, Inf or event",
         ROWS,
-        "next NaN",
-        (ON_LAYERS, ON_OUTPUT),
+        "trouble",
+        (ON_CHART, ON_LAYERS, ON_EVENTS, ON_OUTPUT),
+        shown="n N",
     ),
     Action("last_bad", ("N",), "last NaN, Inf or event", ROWS),
     Action(
@@ -259,9 +284,16 @@ REPLAYING = (
     Action("play_step", (".",), "one step, and stay there", REPLAY, "step"),
     Action("slower", ("<",), "speed ÷ 2", REPLAY),
     Action("faster", (">",), "speed × 2", REPLAY),
-    Action("go_back", ("H",), "back by a twentieth of the run", REPLAY, "back"),
-    Action("go_on", ("L",), "forward by a twentieth of the run", REPLAY, "on"),
-    Action("next_event", ("n",), "to the next NaN, Inf or critical event", REPLAY, "next event"),
+    Action("go_back", ("H",), "back by a twentieth of the run", REPLAY, "jump", shown="H L"),
+    Action("go_on", ("L",), "forward by a twentieth of the run", REPLAY),
+    Action(
+        "next_event",
+        ("n",),
+        "to the next NaN, Inf or critical event",
+        REPLAY,
+        "event",
+        shown="n N",
+    ),
     Action("last_event", ("N",), "to the last one", REPLAY),
     Action("go_to", ("J",), "go to a step", REPLAY, "go to"),
 )
@@ -316,44 +348,6 @@ def kind_of(panel: str) -> str:
     if panel in ("loss", "grad") or panel.startswith(CHART_PREFIX):
         return ON_CHART
     return panel
-
-
-def hints(scene: Scene) -> tuple[tuple[str, str], ...]:
-    """(key, word) pairs of the footer; help and quit come last and always stay."""
-    kind = kind_of(scene.focus)
-    found: list[tuple[int, tuple[str, str]]] = []
-    everywhere: list[tuple[str, str]] = []
-    silent = scene.readonly or scene.frame.state in UNREACHABLE or scene.screen == RUNS
-    for action in actions(readonly=silent, replays=scene.replays):
-        if not action.word or action.id in ("help", "quit"):
-            continue
-        if action.id == "step" and scene.frame.state != "paused":
-            continue
-        if action.id == "pause" and scene.frame.state == "held":
-            continue  # the line above the panels asks for an answer
-        if action.id == "inspect" and scene.frame.state not in (PAUSED, HELD):
-            continue
-        word = action.word
-        if action.id == "pause" and scene.frame.state == "paused":
-            word = "resume"
-        replay = scene.frame.replay
-        if action.id == "play" and replay is not None and replay.playing:
-            word = "pause"
-        pair = (action.keys[0], word)
-        if action.id == "play_step" and replay is not None:
-            everywhere.append(("<>", replay.speed_words))
-        if kind in action.panels:
-            found.append((_shown_at(action.id), pair))
-        elif not action.panels:
-            everywhere.append(pair)
-    here = [pair for _, pair in sorted(found, key=lambda entry: entry[0])]
-    if scene.screen == LAYER:
-        here = [("j", "next layer"), ("esc", "back"), *here]
-    return (*everywhere, ("1-9", "views"), *here, ("?", "help"), ("q", "quit"))
-
-
-def _shown_at(name: str) -> int:
-    return FIRST_SHOWN.index(name) if name in FIRST_SHOWN else len(FIRST_SHOWN)
 
 
 def keys_markdown() -> str:

@@ -13,12 +13,13 @@ from textual.binding import Binding
 from textual.geometry import Size
 from textual.screen import Screen
 
-from tuimon.tui.actions import bindings, hints
+from tuimon.tui.actions import bindings
 from tuimon.tui.asking import Asking
 from tuimon.tui.bridge import Bridge, Clock, RunSession
 from tuimon.tui.celldiff import ChangedCells, ScreenMemory
 from tuimon.tui.choices import CHOICES, focusable, settle_focus
 from tuimon.tui.driver import SafeDriver
+from tuimon.tui.hinting import hints
 from tuimon.tui.mouse import pointed, pulled
 from tuimon.tui.options import ViewerOptions as ViewerOptions
 from tuimon.tui.pane import Pane

@@ -53,6 +53,15 @@ def fit(look: Look, row: Sequence[Segment], width: int, *, pad: Style | None = N
     return out
 
 
+def shortened(look: Look, words: str, width: int) -> str:
+    """At most `width` cells of a sentence, cut behind a word where that leaves enough of it."""
+    if cell_len(words) <= width:
+        return words
+    head = set_cell_size(words, max(0, width - 1))
+    place = head.rfind(" ")
+    return (head[:place] if place > width // 2 else head).rstrip(" ,;:") + look.glyphs.ellipsis
+
+
 def spread(
     look: Look,
     left: Sequence[Row],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
@@ -11,7 +12,7 @@ from tuimon.model.units import DASH, count, duration_s, number
 from tuimon.tui.axis import short
 from tuimon.tui.event_log import headline
 from tuimon.tui.marking import at_cross
-from tuimon.tui.rows import Row, data, fit, spread, text, width_of
+from tuimon.tui.rows import Row, data, fit, shortened, spread, text, width_of
 from tuimon.tui.scene import Scene
 from tuimon.tui.theme import Look
 from tuimon.view.arming import is_armed
@@ -36,6 +37,7 @@ _AROUND_WORDS = 4  # cells of a line beside its words
 _MAX_LINES = 3
 _KILLED = "killed"  # kind of the event that a run ends with when it left no last word
 WORDY_COLUMNS = 70
+_MUST_CELLS = 17  # of a footer: its margin, a gap, help and quit
 _LOOK_HINTS = ("v look  esc hide", "v look")
 
 # What a state means and what to do, where the reader of the run has not said it better.
@@ -352,25 +354,29 @@ class FooterPanel:
     def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
         """One row; help and quit always stay."""
         look = scene.look
-        out: Row = [text(look, " ")]
         words, colour = scene.notice
         if not words and (found := at_cross(scene)):
             words, colour = f"{look.glyphs.mark} {found}", "warn"
+        row: Row = [text(look, " ")]
         if words:
-            out += [data(look, words, colour, bold=True), text(look, "  ")]
-            out = fit(look, out, min(width_of(out), max(20, width - 16)))
-        keys = list(scene.hint)
-        must, rest = keys[-2:], keys[:-2]
-        room = width - width_of(out) - sum(len(k) + len(w) + 3 for k, w in must)
-        shown = []
-        for key, word in rest:
-            room -= len(key) + len(word) + 3
-            if room < 0:
-                break
-            shown.append((key, word))
-        for key, word in [*shown, *must]:
-            out += [text(look, key, "key", bold=True), text(look, f" {word}  ", "dim")]
-        return [fit(look, out, width)]
+            words = shortened(look, data(look, words).text, width - _MUST_CELLS)
+            row += [text(look, words, colour, bold=True), text(look, "  ")]
+        for at, (key, word) in enumerate(_that_fit(scene.hint, width - width_of(row))):
+            row.append(text(look, "  " if at else ""))
+            row += [text(look, key, "key", bold=True), text(look, f" {word}", "dim")]
+        return [fit(look, row, width)]
+
+
+def _that_fit(hints: Sequence[tuple[str, str]], room: int) -> list[tuple[str, str]]:
+    """The hints that fit in whole; the last two always."""
+    sizes = [len(key) + len(word) + 3 for key, word in hints]
+    room -= sum(sizes[-2:]) - 2  # none after the last
+    shown = []
+    for hint, size in zip(hints[:-2], sizes, strict=False):
+        if size <= room:
+            room -= size
+            shown.append(hint)
+    return [*shown, *hints[-2:]]
 
 
 def clock(unix_s: float) -> str:
