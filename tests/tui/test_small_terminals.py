@@ -83,3 +83,13 @@ def test_ascii_tells_it_as_well_and_a_zoomed_chart_gives_way_to_the_next() -> No
 
 def test_where_all_charts_fit_no_line_tells_of_more() -> None:
     assert "more" not in Shown(many_series(), (120, 40)).press("charts")
+
+
+@pytest.mark.parametrize("size", SMALL)
+def test_every_panel_of_the_machine_opens_when_it_has_the_focus(size: tuple[int, int]) -> None:
+    shown = Shown(FULL, size)
+    assert "peak 75.0 GiB" in shown.press("system")
+    assert "the rest" in shown.press("next_panel") + shown.press(*["down"] * 3)
+    assert "its memory" in shown.press("next_panel")
+    assert "older output" in shown.press("next_panel") + shown.press(*["down"] * 3)
+    assert shown.scene.focus == "cost"

@@ -10,20 +10,18 @@ from tuimon.tui.scene import (
     CHARTS,
     DATA,
     EVENTS,
-    LAYER,
     LAYERS,
     OUTPUT,
     RANKS,
     RUNS,
     SYSTEM,
-    Scene,
 )
 from tuimon.tui.screens import CHART_PREFIX
 from tuimon.view.frame import GONE, HELD, LOADING, OTHER_VERSION, PAUSED, RECONNECTING, WAITING
 
 VIEWS = "views"
 TIME = "charts"
-ROWS = "lists: layers, events, ranks, batches, output"
+ROWS = "lists"
 TRAINING = "training"
 REPLAY = "replay of a recording"
 GROUPS = (VIEWS, TIME, ROWS, TRAINING, REPLAY)
@@ -45,6 +43,7 @@ ON_OUTPUT = "output"
 ON_DEVICES = "devices"
 ON_RUNS = "runs"
 ON_ACCOUNT = "account"
+ON_HOST = ("split", "host", "cost")
 # What j, k and the wheel move in.
 LISTS = (
     ON_LAYERS,
@@ -59,6 +58,7 @@ LISTS = (
     ON_DEVICES,
     ON_RUNS,
     ON_ACCOUNT,
+    *ON_HOST,
 )
 
 
@@ -104,7 +104,7 @@ ACTIONS = (
     Action("double", ("]",), "max_norm × 2", TRAINING, needs_training=True),
     Action("lr_halve", ("<",), "learning rate ÷ 2", TRAINING, needs_training=True),
     Action("lr_double", (">",), "learning rate × 2", TRAINING, needs_training=True),
-    Action("lr_release", ("=",), "the script's own learning rate", TRAINING, needs_training=True),
+    Action("lr_release", ("=",), "learning rate of the script", TRAINING, needs_training=True),
     Action("undo", ("u",), "undo the newest change of clip or rate", TRAINING, needs_training=True),
     Action(
         "inspect",
@@ -162,7 +162,7 @@ ACTIONS = (
     Action("overview", ("1",), "overview", VIEWS),
     Action("charts", ("2",), "charts of all series", VIEWS),
     Action("layers", ("3",), "layers: heat map, detail", VIEWS),
-    Action("system", ("4",), "system: devices, host, step time", VIEWS),
+    Action("system", ("4",), "devices, host, step time", VIEWS),
     Action("events", ("5",), "events and incidents", VIEWS),
     Action("amp", ("6",), "AMP ledger: scale and skips", VIEWS),
     Action("data", ("7",), "data: batches looked at", VIEWS),
@@ -175,12 +175,12 @@ ACTIONS = (
     Action(
         "write",
         ("w",),
-        "write the incident to a file here",
+        "write the incident to a file",
         VIEWS,
         "write",
         (ON_EVENTS, ON_INCIDENT),
     ),
-    Action("picture", ("P",), "picture of the screen (SVG) to a file", VIEWS),
+    Action("picture", ("P",), "the screen as an SVG file", VIEWS),
     Action("next_panel", ("tab",), "next panel", VIEWS, "panel"),
     Action("previous_panel", ("shift+tab",), "previous panel", VIEWS),
     Action("zoom", ("z",), "zoom the panel", VIEWS, "zoom"),
@@ -222,16 +222,16 @@ ACTIONS = (
     Action(
         "cross_left",
         (",",),
-        "crosshair left, in every panel",
+        "crosshair left everywhere",
         TIME,
         "cross",
         (ON_LAYERS,),
         shown=", ;",
     ),
-    Action("cross_right", (";",), "crosshair right, in every panel", TIME),
+    Action("cross_right", (";",), "crosshair right everywhere", TIME),
     Action("go", ("@",), "crosshair to a step: 1000, 1k, 50%, -100", TIME, "go to", (ON_CHART,)),
-    Action("spike", ("M",), "crosshair to the sharpest spike in sight", TIME, "spike", (ON_CHART,)),
-    Action("overlay", ("O",), "lay another run over the charts", TIME),
+    Action("spike", ("M",), "crosshair to sharpest spike", TIME, "spike", (ON_CHART,)),
+    Action("overlay", ("O",), "another run over the charts", TIME),
     Action("down", ("j", "↓"), "down", ROWS, "move", LISTS, shown="j k"),
     Action("up", ("k", "↑"), "up", ROWS),
     Action("top", ("g",), "to the first", ROWS),
@@ -254,7 +254,7 @@ ACTIONS = (
         "filter",
         (ON_LAYERS, ON_EVENTS, ON_OUTPUT),
     ),
-    Action("only_bad", ("b",), "only rows that ever were NaN or Inf", ROWS, "bad", (ON_LAYERS,)),
+    Action("only_bad", ("b",), "only rows ever NaN or Inf", ROWS, "bad", (ON_LAYERS,)),
     Action("absolute", ("m",), "relative or absolute norms", ROWS, "abs", (ON_LAYERS,)),
     Action(
         "open",

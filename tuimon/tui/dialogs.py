@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TypeVar
 
-from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.events import Key, Paste
 from textual.screen import ModalScreen
@@ -16,7 +15,7 @@ from tuimon.model.commands import AnyCommand
 from tuimon.model.text import plain
 from tuimon.tui.bridge import Clock
 from tuimon.tui.reach import Question
-from tuimon.tui.rows import Row, data, fit, framed, in_alphabet, text
+from tuimon.tui.rows import Row, chunks, data, fit, framed, in_alphabet, text
 from tuimon.tui.theme import FULL, Look
 
 # A key typed ahead or pasted must not confirm a dialog the person has not seen yet.
@@ -242,21 +241,3 @@ class QuestionDialog(Dialog[AnyCommand | None]):
             self.line.insert(event.text)
             self.problem = self.line.problem
             self.draw()
-
-
-def chunks(words: str, width: int) -> list[str]:
-    """Lines of at most `width` cells, cut at blanks where there are any."""
-    lines: list[str] = []
-    current = ""
-    for word in words.split(" "):
-        while cell_len(word) > width:
-            lines += [current] if current else []
-            current, word = "", word
-            lines.append(word[:width])
-            word = word[width:]
-        if current and cell_len(current) + 1 + cell_len(word) > width:
-            lines.append(current)
-            current = word
-        else:
-            current = f"{current} {word}" if current else word
-    return [*lines, current]

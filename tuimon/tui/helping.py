@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from textual.events import Key
 
 from tuimon.tui.actions import REPLAY, ROWS, TIME, TRAINING, VIEWS, Action, actions
 from tuimon.tui.bridge import Clock
-from tuimon.tui.dialogs import Dialog, chunks
+from tuimon.tui.dialogs import Dialog
 from tuimon.tui.heatmap import cell_glyphs
-from tuimon.tui.rows import Row, fit, framed, text
+from tuimon.tui.rows import Row, chunks, fit, framed, text, thumb_of
+from tuimon.tui.scrolling import FAR
 from tuimon.tui.theme import Look
 from tuimon.view.frame import ALL_ZERO, CELL_NAN, CELL_NEG_INF, CELL_POS_INF, NO_DATA
 
-_WIDTH = 104
-_COLUMNS = ((REPLAY, VIEWS, TRAINING), (TIME, ROWS))
-_KEYS = 12  # cells before the words
-_TWO_COLUMNS = 72  # cells: below, the words of two columns would be a word or two wide
+_WIDTH = 120
+_ORDER = (REPLAY, VIEWS, TIME, ROWS, TRAINING)
+_KEYS = 10  # cells before the words
+_COLUMN = 36  # cells: in narrower columns the words would be a word or two wide
+_BLANK: list[Row] = [[]]
+_TURNS = {"j": 1, "down": 1, "k": -1, "up": -1, "pagedown": 10, "pageup": -10, "g": -FAR, "G": FAR}
 
 
 class HelpDialog(Dialog[None]):
@@ -31,7 +35,7 @@ class HelpDialog(Dialog[None]):
         self._hidden = 0
 
     def draw(self) -> None:
-        """Two columns of keys and a legend."""
+        """As many columns of keys as there is room for, and a legend."""
         size, look = self.app.size, self.look
         width = max(24, min(_WIDTH, size.width))
         limits = width - 2, size.height - 2
@@ -39,10 +43,10 @@ class HelpDialog(Dialog[None]):
         room = max(1, size.height - 2)
         self._hidden = max(0, len(body) - room)
         self.top = max(0, min(self.top, self._hidden))
-        note = "q quits the viewer only: the training goes on"
-        words = "any key closes"
-        if self._hidden:  # short, for a hint that does not fit is left out
-            note, words = "q quits the viewer only", "j k scroll, others close"
+        note, words = "q quits the viewer only: the training goes on", "any key closes"
+        if self._hidden:
+            note = f"{self._hidden - self.top} lines more"
+            words = "j k scroll, other keys close"
         rows = framed(
             look,
             body[self.top : self.top + room],
@@ -51,12 +55,13 @@ class HelpDialog(Dialog[None]):
             foot=[text(look, note, "dim")],
             foot_right=[text(look, words, "dim")],
             focused=True,
+            thumb=thumb_of(self.top, room, len(body)),
         )
         self.sheet.show(look, rows, width)
 
     def pressed(self, event: Key) -> None:
         """Scroll where there is more than fits, else close."""
-        turn = {"j": 1, "down": 1, "k": -1, "up": -1}.get(event.key)
+        turn = _TURNS.get(event.key)
         if turn is not None and self._hidden:
             self.top += turn
             self.draw()
@@ -67,50 +72,48 @@ class HelpDialog(Dialog[None]):
 def help_rows(
     look: Look, width: int, height: int, *, readonly: bool, replays: bool = False
 ) -> list[Row]:
-    """The body of the help: keys in two columns where there is room, then the legend of marks."""
+    """The body of the help: keys in columns, then the legend of marks."""
     known = actions(readonly=readonly, replays=replays)
-    if width < _TWO_COLUMNS:
-        return [*_one_column(look, width, known), _legend(look), _marks(look)]
-    half = (width - 2) // 2
-    columns: tuple[list[Row], list[Row]] = ([], [])
-    for column, groups in zip(columns, _COLUMNS, strict=True):
-        for group in groups:
-            lines = _group(look, group, half, known)
-            column += [[], *lines] if column and lines else lines
-    left, right = columns
-    if max(len(left), len(right)) + 1 > height:  # too tall by groups: let them flow
-        flat = [line for line in left + right if line]
-        middle = -(-len(flat) // 2)
-        left, right = flat[:middle], flat[middle:]
-    height = max(len(left), len(right))
-    left += [[] for _ in range(height - len(left))]
-    right += [[] for _ in range(height - len(right))]
-    body = [
-        [text(look, " "), *fit(look, one, half), text(look, " "), *fit(look, two, half)]
-        for one, two in zip(left, right, strict=True)
-    ]
+    count = max(1, min(3, width // (_COLUMN + 1)))
+    wide, blank = (width - count) // count, text(look, " ")
+    blocks = [block for group in _ORDER for block in _group(look, group, wide, known)]
+    columns = _flowed(blocks, count)
+    if count > 1 and len(columns[0]) + 2 > height:
+        columns = _flowed([block for block in blocks if block != _BLANK], count)
+    rows = zip_longest(*columns, fillvalue=[])
+    body = [[part for line in row for part in (blank, *fit(look, line, wide))] for row in rows]
     return [*body, _legend(look), _marks(look)]
 
 
-def _one_column(look: Look, width: int, known: Sequence[Action]) -> list[Row]:
-    body: list[Row] = []
-    for group in (group for column in _COLUMNS for group in column):
-        lines = _group(look, group, width - 2, known)
-        body += [[], *lines] if body and lines else lines
-    return [[text(look, " "), *fit(look, line, width - 1)] for line in body]
+def _flowed(blocks: Sequence[list[Row]], count: int) -> list[list[Row]]:
+    """The blocks in so many columns of about the same height, none of them torn."""
+    height = -(-sum(map(len, blocks)) // count)
+    while len(columns := _packed(blocks, height)) > count:
+        height += 1
+    return columns
 
 
-def _group(look: Look, group: str, width: int, known: Sequence[Action]) -> list[Row]:
-    found = [action for action in known if action.group == group]
-    if not found:
-        return []
-    lines: list[Row] = [[text(look, group, "strong", bold=True)]]
-    for action in found:
+def _packed(blocks: Sequence[list[Row]], height: int) -> list[list[Row]]:
+    columns: list[list[Row]] = [[]]
+    for block in blocks:
+        if len(columns[-1]) + len(block) > height:
+            columns.append([])
+        if columns[-1] or block != _BLANK:
+            columns[-1] += block
+    return columns
+
+
+def _group(look: Look, group: str, width: int, known: Sequence[Action]) -> list[list[Row]]:
+    """A blank, the heading with the first key, the other keys."""
+    blocks: list[list[Row]] = []
+    for action in (action for action in known if action.group == group):
         words = action.description + (" (asks)" if action.asks_first else "")
+        lines: list[Row] = [] if blocks else [[text(look, group, "strong", bold=True)]]
         for index, chunk in enumerate(chunks(words, width - _KEYS)):
             keys = " ".join(action.keys) if index == 0 else ""
-            lines.append([text(look, f"{keys:<{_KEYS - 1}}", "key", bold=True), text(look, chunk)])
-    return lines
+            lines.append([text(look, f"{keys:<{_KEYS - 1}} ", "key", bold=True), text(look, chunk)])
+        blocks.append(lines)
+    return [_BLANK, *blocks] if blocks else []
 
 
 def _legend(look: Look) -> Row:

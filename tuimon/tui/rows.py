@@ -62,6 +62,24 @@ def shortened(look: Look, words: str, width: int) -> str:
     return (head[:place] if place > width // 2 else head).rstrip(" ,;:") + look.glyphs.ellipsis
 
 
+def chunks(words: str, width: int) -> list[str]:
+    """Lines of at most `width` cells, cut at blanks where there are any."""
+    lines: list[str] = []
+    current = ""
+    for word in words.split(" "):
+        while cell_len(word) > width:
+            lines += [current] if current else []
+            current, word = "", word
+            lines.append(word[:width])
+            word = word[width:]
+        if current and cell_len(current) + 1 + cell_len(word) > width:
+            lines.append(current)
+            current = word
+        else:
+            current = f"{current} {word}" if current else word
+    return [*lines, current]
+
+
 def spread(
     look: Look,
     left: Sequence[Row],

@@ -29,6 +29,7 @@ RIGHT_COLUMNS = 40
 LIST_COLUMNS = 42
 CHART_MIN_ROWS = 7
 CHART_PREFIX = "chart:"
+_ONE_LINE = 3  # rows of a panel with its frame
 _FIRST_CHARTS = ("loss", "grad_norm", "lr", "loss_scale", "step_s", "memory")
 _DRAWN_ELSEWHERE = ("skipped",)  # as marks of another chart
 _ALONE = {LOOK: "look", RANKS: "ranks", OUTPUT: "output", RUNS: "runs"}  # screens of one panel
@@ -187,18 +188,29 @@ def _amp(width: int, body: int, top: int) -> list[Box]:
 
 def _system(scene: Scene, width: int, body: int, top: int) -> list[Box]:
     devices = len(scene.frame.system.devices) if scene.frame.system else 0
-    most = body - 18 if width >= WIDE_COLUMNS else body - 16
-    above = max(5, min(2 + 5 * devices, most)) if devices else 5 if width >= WIDE_COLUMNS else 3
-    chart = CHART_PREFIX + "step_s"
     if width < WIDE_COLUMNS:
-        names = ["devices", "split", "host", "cost"]
-        rest = body - above
-        sizes = [above, *_split(rest, (7, 6, 6))] if rest >= 12 else _split(body, (4, 6, 5, 4))
-        return _stack(names, sizes, x=0, y=top, width=width)
+        needs = {"devices": 2 + max(1, 6 * devices), "split": 7, "host": 6, "cost": 7}
+        sizes = _by_need(needs, scene.focus, body)
+        return _stack([*needs], sizes, x=0, y=top, width=width)
+    above = max(5, min(2 + 5 * devices, body - 18)) if devices else 5
+    chart = CHART_PREFIX + "step_s"
     left = width - RIGHT_COLUMNS - 4
     main = _stack(["devices", chart, "split"], _around(body, above, 9), x=0, y=top, width=left)
     side = _stack(["host", "cost"], _split(body, (3, 2)), x=left, y=top, width=width - left)
     return main + side
+
+
+def _by_need(needs: dict[str, int], focus: str, total: int) -> list[int]:
+    """Rows of stacked panels: where they do not fit, the focused one opens before the others."""
+    least = _ONE_LINE + (total >= 5 * len(needs))
+    sizes = dict.fromkeys(needs, least)
+    left = total - sum(sizes.values())
+    for name in sorted(needs, key=lambda each: each != focus):
+        more = max(0, min(left, needs[name] - least))
+        sizes[name] += more
+        left -= more
+    sizes[next(reversed(needs))] += left
+    return [*sizes.values()]
 
 
 def _around(total: int, first: int, last: int) -> list[int]:

@@ -9,7 +9,7 @@ from tuimon.model.records import DeviceReading, System
 from tuimon.model.units import DASH, count, duration_s, number, percent, size_bytes
 from tuimon.tui.panels.device import device_note, gib, share_bar, share_of, whole_percent
 from tuimon.tui.panels.sampled import sampling_words
-from tuimon.tui.rows import Row, centred, data, fit, framed, text, thumb_of
+from tuimon.tui.rows import Row, centred, data, fit, framed, text, thumb_of, width_of
 from tuimon.tui.scene import Scene
 from tuimon.tui.theme import Look
 from tuimon.view.frame import Frame
@@ -60,6 +60,19 @@ class _Readings:
         return (frame.system, frame.timing, tuple(frame.memory.items()), place.top, frame.samples)
 
 
+def _in_sight(
+    scene: Scene, name: str, rows: Sequence[Row], size: tuple[int, int]
+) -> tuple[list[Row], tuple[int, int] | None]:
+    """The rows that a panel of so many cells shows, and its scroll thumb; stays where it is put."""
+    look, place, (width, room) = scene.look, scene.scroll(name), size
+    place.is_at_end = False
+    top = place.settle(len(rows), room)
+    place.is_at_end = False
+    body = [fit(look, row, width) for row in rows[top : top + room]]
+    body += [fit(look, [], width) for _ in range(room - len(body))]
+    return body, thumb_of(top, room, len(rows))
+
+
 class DevicesPanel(_Readings):
     """Each accelerator with its course over the last minutes; scrolls."""
 
@@ -67,7 +80,7 @@ class DevicesPanel(_Readings):
 
     def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
         """The panel."""
-        look, frame, place = scene.look, scene.frame, scene.scroll(self.name)
+        look, frame = scene.look, scene.frame
         room, inner = height - 2, width - 2
         title: Row = [text(look, "accelerators", "strong", bold=True)]
         devices = frame.system.devices if frame.system else []
@@ -77,14 +90,9 @@ class DevicesPanel(_Readings):
             return framed(look, body, width, title=title, focused=focused)
         past = readings_of(frame)
         rows = [row for device in devices for row in _device(look, frame, device, past, inner)]
-        place.is_at_end = False
-        top = place.settle(len(rows), room)
-        place.is_at_end = False
-        body = [fit(look, row, inner) for row in rows[top : top + room]]
-        body += [fit(look, [], inner) for _ in range(room - len(body))]
+        body, thumb = _in_sight(scene, self.name, rows[:-1], (inner, room))
         names = sorted({device.name for device in devices})
         reading = [[data(look, f"{names[0][:24]} ×{len(devices)}", "dim")]]
-        thumb = thumb_of(top, room, len(rows))
         return framed(look, body, width, title=title, reading=reading, focused=focused, thumb=thumb)
 
 
@@ -129,23 +137,27 @@ def _device(
             text(look, DASH if device.power_w is None else f"{device.power_w:.0f} W"),
         ],
     ]
-    return [*rows, *_allocated(look, frame, device.index), []]
+    return [*rows, *_allocated(look, frame, device.index, width), []]
 
 
-def _allocated(look: Look, frame: Frame, index: int) -> list[Row]:
+def _allocated(look: Look, frame: Frame, index: int, width: int) -> list[Row]:
     """What torch's own allocator says of a device."""
     rows: list[Row] = []
     for name, account in frame.memory.items():
-        if name.endswith(f":{index}"):
-            words = ", ".join(
-                f"{word} {size_bytes(value)}"
-                for word, value in (
-                    ("allocated", account.allocated_bytes),
-                    ("reserved", account.reserved_bytes),
-                    ("peak", account.peak_bytes),
-                )
-            )
-            rows.append([*_label(look, "torch"), text(look, words)])
+        if not name.endswith(f":{index}"):
+            continue
+        row = _label(look, "torch")
+        for word, value in (
+            ("allocated", account.allocated_bytes),
+            ("reserved", account.reserved_bytes),
+            ("peak", account.peak_bytes),
+        ):
+            told = [text(look, f"{word} ", "dim"), text(look, f"{size_bytes(value)}  ")]
+            if width_of(row) + width_of(told) > width + 2:  # blanks at the end may go
+                rows.append(row)
+                row = _label(look, "")
+            row += told
+        rows.append(row)
     return rows
 
 
@@ -172,10 +184,9 @@ class HostPanel(_Readings):
             body = centred(look, words, inner, room)
             return framed(look, body, width, title=title, focused=focused)
         rows = self._rows(look, frame, inner, wide=room >= _TALL)
-        body = [fit(look, row, inner) for row in rows[:room]]
-        body += [fit(look, [], inner) for _ in range(room - len(body))]
+        body, thumb = _in_sight(scene, self.name, rows, (inner, room))
         reading = [[data(look, frame.host, "dim")]] if frame.host else []
-        return framed(look, body, width, title=title, reading=reading, focused=focused)
+        return framed(look, body, width, title=title, reading=reading, focused=focused, thumb=thumb)
 
     def _rows(self, look: Look, frame: Frame, width: int, *, wide: bool) -> list[Row]:
         system, past = frame.system, readings_of(frame)
@@ -228,12 +239,11 @@ class SplitPanel(_Readings):
             body = centred(look, words, inner, room)
             return framed(look, body, width, title=title, focused=focused)
         rows = split_rows(look, scene.frame, inner)
-        body = [fit(look, row, inner) for row in rows[:room]]
-        body += [fit(look, [], inner) for _ in range(room - len(body))]
+        body, thumb = _in_sight(scene, self.name, rows, (inner, room))
         rate = 1 / timing.step_s if timing.step_s > 0 else None
         reading = [[text(look, duration_s(timing.step_s), "strong", bold=True)]]
         reading.append([text(look, f"{number(rate, 3)} a second", "dim")])
-        return framed(look, body, width, title=title, reading=reading, focused=focused)
+        return framed(look, body, width, title=title, reading=reading, focused=focused, thumb=thumb)
 
 
 def split_rows(look: Look, frame: Frame, width: int) -> list[Row]:
@@ -272,10 +282,9 @@ class CostPanel(_Readings):
         """The panel."""
         look, frame = scene.look, scene.frame
         room, inner = height - 2, width - 2
-        body = [fit(look, row, inner) for row in _cost_rows(look, frame)[:room]]
-        body += [fit(look, [], inner) for _ in range(room - len(body))]
+        body, thumb = _in_sight(scene, self.name, _cost_rows(look, frame), (inner, room))
         title: Row = [text(look, "tuimon itself", "strong", bold=True)]
-        return framed(look, body, width, title=title, focused=focused)
+        return framed(look, body, width, title=title, focused=focused, thumb=thumb)
 
 
 def _cost_rows(look: Look, frame: Frame) -> list[Row]:
