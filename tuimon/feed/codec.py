@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import msgspec
 
 from tuimon.model.records import AnyRecord, Record
-
-_decoder: msgspec.msgpack.Decoder[AnyRecord] = msgspec.msgpack.Decoder(AnyRecord)
-
 
 # MessagePack bytes of a record; NaN and Inf survive. The method itself: it runs at every step.
 encode: Callable[[Record], bytes] = msgspec.msgpack.Encoder().encode
@@ -22,4 +20,10 @@ def decode(payload: bytes) -> AnyRecord:
         msgspec.DecodeError: not a record this version knows (its subclass ValidationError
             when the bytes are MessagePack of another shape or a newer tag).
     """
-    return _decoder.decode(payload)
+    return _decoder().decode(payload)
+
+
+@cache
+def _decoder() -> msgspec.msgpack.Decoder[AnyRecord]:
+    """Made for all kinds of records at once, which takes long: where something is read."""
+    return msgspec.msgpack.Decoder(AnyRecord)

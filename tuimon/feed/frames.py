@@ -9,8 +9,9 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
+
+import msgspec
 
 FILE_MAGIC = b"TUIMONRC"
 FRAME_MAGIC = 0x46495554  # "TUIF"
@@ -47,8 +48,7 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-@dataclass
-class Damage:
+class Damage(msgspec.Struct):
     """What could not be read: `torn` is the end of a file, `damaged` what lies before the end.
 
     Attributes:

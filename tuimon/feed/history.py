@@ -10,6 +10,7 @@ import contextlib
 import os
 import struct
 import zlib
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -207,7 +208,12 @@ class History(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(History)
+
+
+@cache
+def decoder() -> msgspec.msgpack.Decoder[History]:
+    """Of histories; making it takes long."""
+    return msgspec.msgpack.Decoder(History)
 
 
 def write_history(path: Path, history: History) -> int:
@@ -251,7 +257,7 @@ def history_from(data: bytes) -> History | None:
     if zlib.crc32(payload) != checksum:
         return None
     try:
-        return _decoder.decode(payload)
+        return decoder().decode(payload)
     except (msgspec.DecodeError, ValueError):
         return None
 

@@ -10,8 +10,9 @@ import os
 import shutil
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from tuimon.errors import NoSuchRun, Refused
 from tuimon.feed import paths, private, registry
@@ -25,8 +26,7 @@ REPORT = "report.json"  # beside the recording, as in the folder of the run
 MAX_REPORT_BYTES = 64 << 20
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True):
     """A run that was recorded.
 
     Attributes:

@@ -17,10 +17,11 @@ import os
 import struct
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from time import time_ns
 from zlib import crc32
+
+import msgspec
 
 from tuimon.errors import IncompatibleVersion, NoRoom, NoSuchRun
 from tuimon.feed import private
@@ -190,8 +191,7 @@ def _allocate(fd: int, size: int) -> None:
         os.pwrite(fd, zeros[: size - start], start)
 
 
-@dataclass(frozen=True)
-class RingStatus:
+class RingStatus(msgspec.Struct, frozen=True):
     """The header as a reader last saw it; every word is a hint."""
 
     state: int

@@ -24,7 +24,7 @@ from tuimon.feed.frames import (
     frames_of,
     packed,
 )
-from tuimon.feed.history import History
+from tuimon.feed.history import History, decoder
 from tuimon.feed.registry import RunInfo
 
 SUFFIX = ".tuimon"
@@ -61,7 +61,6 @@ class SegmentHead(msgspec.Struct, frozen=True, array_like=True):
 
 _head_encoder = msgspec.msgpack.Encoder()
 _head_decoder = msgspec.msgpack.Decoder(SegmentHead)
-_history_decoder = msgspec.msgpack.Decoder(History)
 
 
 def opening(head: SegmentHead, checkpoint: bytes) -> bytes:
@@ -160,7 +159,7 @@ class Segment:
         if not payload:
             return None
         with contextlib.suppress(msgspec.MsgspecError, ValueError):
-            return _history_decoder.decode(payload)
+            return decoder().decode(payload)
         return None
 
 

@@ -6,7 +6,8 @@ Wire rules are those of `model.records`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+import msgspec
 
 from tuimon.model.wire import Record
 
@@ -17,8 +18,7 @@ BY_TABLE = "table"  # the last one in the order of the parameters, where the gra
 FP16_MAX = 65504.0  # largest finite number in half precision
 
 
-@dataclass(frozen=True)
-class Headroom:
+class Headroom(msgspec.Struct, frozen=True):
     """How far the largest magnitude lies below the largest number of half precision.
 
     Attributes:

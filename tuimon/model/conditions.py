@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from tuimon.model.units import number
 
@@ -47,8 +48,7 @@ RELATIONS: dict[str, Callable[[float, float], bool]] = {
 }
 
 
-@dataclass(frozen=True)
-class Compare:
+class Compare(msgspec.Struct, frozen=True):
     """`grad_norm > 1000`."""
 
     quantity: str
@@ -57,8 +57,7 @@ class Compare:
     group: int = 0  # of the learning rate
 
 
-@dataclass(frozen=True)
-class Contains:
+class Contains(msgspec.Struct, frozen=True):
     """`nan in "blocks.3.*"`; `what` is "loss" or one of `HOLDERS`."""
 
     kind: str
@@ -66,8 +65,7 @@ class Contains:
     pattern: str = ""
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(msgspec.Struct, frozen=True):
     """`output "encoder.4" absmax > 10000`: true when any layer of the pattern is so."""
 
     what: str
@@ -77,22 +75,19 @@ class Layer:
     value: float
 
 
-@dataclass(frozen=True)
-class Not:
+class Not(msgspec.Struct, frozen=True):
     """The opposite; of what is not known, still not known."""
 
     part: Condition
 
 
-@dataclass(frozen=True)
-class And:
+class And(msgspec.Struct, frozen=True):
     """All of two or more."""
 
     parts: tuple[Condition, ...]
 
 
-@dataclass(frozen=True)
-class Or:
+class Or(msgspec.Struct, frozen=True):
     """Any of two or more."""
 
     parts: tuple[Condition, ...]
@@ -194,8 +189,7 @@ class Readings(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """Whether a condition holds; None when that is not known.
 
     Attributes:

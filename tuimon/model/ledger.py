@@ -9,7 +9,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, get_args
 
@@ -39,8 +38,7 @@ class NotALedger(ValueError):
     """Why the bytes are no ledger that can be used; the message is half a sentence."""
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True):
     """What could be read of a ledger.
 
     Attributes:
@@ -81,8 +79,7 @@ class Line(msgspec.Struct, frozen=True):
     asked_at: str | None = None
 
 
-@dataclass(frozen=True)
-class Intervention:
+class Intervention(msgspec.Struct, frozen=True):
     """A command that an earlier run has carried out, and the update at which it did."""
 
     id: str
@@ -91,8 +88,7 @@ class Intervention:
     by: str
 
 
-@dataclass(frozen=True)
-class Ledger:
+class Ledger(msgspec.Struct, frozen=True):
     """What a file says.
 
     Attributes:

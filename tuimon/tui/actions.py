@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from tuimon.tui.scene import (
     AMP,
@@ -62,8 +63,7 @@ LISTS = (
 )
 
 
-@dataclass(frozen=True)
-class Action:
+class Action(msgspec.Struct, frozen=True):
     """One thing a key does.
 
     Attributes:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from tuimon.tui.braille import Reals
@@ -21,8 +21,7 @@ _OFF = 0.02  # steps between ticks that a label may be away from its own
 _TINY = 1e-45  # the smallest float32 above 0
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(msgspec.Struct, frozen=True):
     """Maps values to heights: 0 the bottom, 1 the top."""
 
     low: float
@@ -169,8 +168,7 @@ def _linear_scale(low: float, high: float, ticks: int) -> Scale:
     return Scale(math.floor(low / step) * step, math.ceil(high / step) * step)
 
 
-@dataclass
-class TimeWindow:
+class TimeWindow(msgspec.Struct):
     """Which steps the charts show. One window for all of them; written by the keys only.
 
     Attributes:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tuimon.model.batches import LossSeen, TensorSummary
 from tuimon.model.records import Batch

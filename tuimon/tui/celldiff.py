@@ -8,8 +8,8 @@ does not know, Textual's own output goes out and the memory is dropped.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from rich.cells import cell_len
@@ -32,8 +32,7 @@ Points = npt.NDArray[np.uint32]
 Ids = npt.NDArray[np.uint16]
 
 
-@dataclass(frozen=True)
-class _Appearance:
+class _Appearance(msgspec.Struct, frozen=True):
     """A style as the terminal needs it: SGR parameters, "" for the default."""
 
     attributes: str = ""
@@ -112,11 +111,10 @@ class Appearances:
         return min(change, new.whole, key=len)
 
 
-@dataclass
-class _Pen:
+class _Pen(msgspec.Struct):
     """Where the cursor stands and what it writes with, while one frame is put together."""
 
-    out: list[str] = field(default_factory=list)
+    out: list[str] = msgspec.field(default_factory=list)
     at: tuple[int, int] | None = None  # (row, column); None is unknown
     look: int = 0
 

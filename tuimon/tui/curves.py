@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -27,8 +27,7 @@ _RATE_OF_A_GROUP = re.compile(r"lr/\d+(@\d+)?")
 BLANK, CLIP, NAN, INF, EDGE, CROSS, FAINT_BAD, BADGE, FIRST_CURVE = range(9)
 
 
-@dataclass(frozen=True)
-class Plot:
+class Plot(msgspec.Struct, frozen=True):
     """Where the dots lie: cells, the steps [start, end) they cover, and the value axis."""
 
     columns: int
@@ -43,8 +42,7 @@ class Plot:
         return int((step - self.start) * self.columns // max(1, self.end - self.start))
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(msgspec.Struct, frozen=True):
     """One line of a chart.
 
     Attributes:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True)
-class GlyphSet:
+class GlyphSet(msgspec.Struct, frozen=True):
     """One alphabet. Every glyph is one cell wide."""
 
     name: str

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 from rich.segment import Segment
 
@@ -32,8 +31,7 @@ _MAX_BUCKET = 1 << 20
 _SEGMENT_CACHE = 512
 
 
-@dataclass(frozen=True)
-class HeatWindow:
+class HeatWindow(msgspec.Struct, frozen=True):
     """The steps [start, end) of the map and how many fall into one column."""
 
     start: int

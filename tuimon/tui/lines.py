@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from tuimon.model.text import plain
 
@@ -13,8 +14,7 @@ LABEL = 10  # cells of the word before a value
 Part = tuple[str, str]  # text and palette name
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """One line of a story, before it is wrapped.
 
     Attributes:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 MIN_PANE_ROWS, MIN_PANE_COLUMNS = 4, 24
 STEP_ROWS, STEP_COLUMNS = 1, 4
 _FIXED = ("header", "alert", "footer", "compact", "layerline", "more", "tiny")
 
 
-@dataclass(frozen=True)
-class Box:
+class Box(msgspec.Struct, frozen=True):
     """Where a panel lies."""
 
     panel: str
@@ -29,11 +30,10 @@ class Box:
         return self.y + self.height
 
 
-@dataclass
-class Sizes:
+class Sizes(msgspec.Struct):
     """By screen and panel: columns and rows more than the layout gives it."""
 
-    changes: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
+    changes: dict[str, dict[str, tuple[int, int]]] = msgspec.field(default_factory=dict)
 
     def change(self, screen: str, panel: str, columns: int, rows: int) -> None:
         """Make a panel of a screen larger or smaller."""

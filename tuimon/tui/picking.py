@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from tuimon.errors import Refused
 from tuimon.model.commands import AnyCommand
@@ -16,8 +17,7 @@ from tuimon.view.runs import RunGlance
 _CHOOSE = "several runs live: j k choose one, enter shows it, q leaves"
 
 
-@dataclass(frozen=True)
-class Choices:
+class Choices(msgspec.Struct, frozen=True):
     """Where the list comes from, and how one of them is opened."""
 
     poll: Callable[[], tuple[RunGlance, ...]]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from tuimon.config import chosen_theme
 from tuimon.tui.bridge import RunSession
@@ -21,8 +22,7 @@ from tuimon.view.session import watch_relay, watch_run
 WAIT_S = 2.0  # a frame is taken when the history has been read, or after this long
 
 
-@dataclass(frozen=True)
-class Shot:
+class Shot(msgspec.Struct, frozen=True):
     """What a picture is to be.
 
     Attributes:

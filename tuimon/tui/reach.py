@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from tuimon.model.commands import (
     AnyCommand,
@@ -59,8 +60,7 @@ _UNREACHABLE = {
 }
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """What a dialog asks before anything is sent.
 
     Attributes:

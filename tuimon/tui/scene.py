@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import msgspec
+
 from tuimon.tui.axis import Bounds, TimeWindow
 from tuimon.tui.panes import Sizes
 from tuimon.tui.rows import Row
@@ -34,26 +36,24 @@ LAYER = "layer"  # one layer over time; opened by enter
 LOOK = "look"  # at one layer; opened by asking for it
 
 
-@dataclass
-class ChartChoice:
+class ChartChoice(msgspec.Struct):
     """How one series is drawn."""
 
     log: bool = False
     keep: float = 0.0  # factor of the moving average for each step; 0 draws no average
     cap: bool = True
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: Bounds = msgspec.field(default_factory=Bounds)
 
 
-@dataclass
-class ChartDesk:
+class ChartDesk(msgspec.Struct):
     """Choices of all charts: one window of time and one crosshair for all of them."""
 
-    window: TimeWindow = field(default_factory=TimeWindow)
+    window: TimeWindow = msgspec.field(default_factory=TimeWindow)
     cross_step: int | None = None
     top: int = 0  # first row of charts shown on the charts screen
     unseen: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())  # charts above and below those
     columns: int = 1  # cells across the plot, as last drawn
-    choices: dict[str, ChartChoice] = field(default_factory=dict)
+    choices: dict[str, ChartChoice] = msgspec.field(default_factory=dict)
 
     def of(self, name: str) -> ChartChoice:
         """The choice for a series; gradient norms and loss scales start on a log axis."""
@@ -66,11 +66,10 @@ class ChartDesk:
         return found
 
 
-@dataclass
-class HeatDesk:
+class HeatDesk(msgspec.Struct):
     """Choices of the heat map."""
 
-    tree: LayerTree = field(default_factory=LayerTree)
+    tree: LayerTree = msgspec.field(default_factory=LayerTree)
     cursor: int = 0
     top: int = 0
     alerted: object = None  # the incident whose first bad layer was brought into sight
@@ -82,11 +81,10 @@ class HeatDesk:
     is_led: bool = False  # `end` is where the crosshair led, not where a person went
     absolute: bool = False  # norms themselves, not against each layer's own median
     ranked: object = None  # of what the layers were sorted
-    series: LayerSeries = field(default_factory=LayerSeries)  # of the layer that is looked at
+    series: LayerSeries = msgspec.field(default_factory=LayerSeries)  # of the layer looked at
 
 
-@dataclass
-class EventDesk:
+class EventDesk(msgspec.Struct):
     """Choices of the event log, and the list as it was last made."""
 
     cursor: int = 0  # counted from the newest
@@ -95,23 +93,21 @@ class EventDesk:
     top: int = 0  # first line shown of the selected entry
     is_standing: bool = False  # the incident of the present hold was opened by itself
     stays_away: bool = False  # the person left it: nothing opens by itself any more
-    entries: list[Incident] = field(default_factory=list)
+    entries: list[Incident] = msgspec.field(default_factory=list)
     seen: tuple[object, ...] | None = None  # what `entries` was made of
     seen_filter: str = ""
     headline: Incident | None = None
     told: tuple[object, ...] | None = None  # what `headline` was made of
 
 
-@dataclass
-class LookDesk:
+class LookDesk(msgspec.Struct):
     """Which layer was looked at, and how far the answer is scrolled."""
 
     layer: str = ""
     top: int = 0
 
 
-@dataclass
-class RankDesk:
+class RankDesk(msgspec.Struct):
     """Where a person is in the table of ranks."""
 
     cursor: int = 0

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 FAR = 1 << 60
 
 
-@dataclass
-class Scroll:
+class Scroll(msgspec.Struct):
     """A place in rows that a panel draws; the panel settles it, the keys move it.
 
     Attributes:

@@ -6,8 +6,9 @@ Pure: frames in, escape sequences out. Nothing of a training enters them but its
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from tuimon.model.text import plain
 from tuimon.tui.glyphs import ASCII, GlyphSet, spelt
@@ -25,8 +26,7 @@ _NO_STATE, _USUAL, _ERROR, _UNKNOWN, _WAITS = 0, 1, 2, 3, 4
 _WITHOUT_TITLE = ("linux", "vt", "dumb", "ansi", "cons")
 
 
-@dataclass(frozen=True)
-class SignOptions:
+class SignOptions(msgspec.Struct, frozen=True):
     """Which signs there are; `tuimon.toml` says so.
 
     Attributes:

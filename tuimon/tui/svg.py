@@ -7,10 +7,10 @@ stays text: it can be selected, searched and compared.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
+import msgspec
 from rich.cells import cell_len
 from rich.color import Color
 from rich.style import Style
@@ -42,8 +42,7 @@ _ARMS = {
 _HEAVY = {"━", "┃"}
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(msgspec.Struct, frozen=True):
     """One place of the screen; a wide character has an empty cell behind it.
 
     Attributes:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
+import msgspec
 from rich.style import Style
 
 from tuimon.errors import TuimonError
@@ -99,14 +99,13 @@ _FIXED = {
 }  # fmt: skip
 
 
-@dataclass
-class Look:
+class Look(msgspec.Struct):
     """What a picture is drawn with: palette, number of colours and glyphs."""
 
     theme: str = "dark"
     colours: str = FULL
     glyphs: GlyphSet = BRAILLE
-    _styles: dict[tuple[str, str, bool], Style] = field(default_factory=dict, repr=False)
+    _styles: dict[tuple[str, str, bool], Style] = msgspec.field(default_factory=dict)
 
     @property
     def stamp(self) -> tuple[str, str, str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -17,8 +17,7 @@ ORDERS = ("tree", "worst", "first bad", "norm", "name")
 OPEN_BY_DEFAULT_ROWS = 40  # the tree opens level by level while it stays shorter than this
 
 
-@dataclass(frozen=True)
-class TreeRow:
+class TreeRow(msgspec.Struct, frozen=True):
     """One visible row.
 
     Attributes:
@@ -36,8 +35,7 @@ class TreeRow:
     is_open: bool | None = None
 
 
-@dataclass
-class _Node:
+class _Node(msgspec.Struct):
     path: str
     label: str
     children: dict[str, _Node]

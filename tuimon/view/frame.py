@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -180,8 +181,7 @@ class SampleView(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Exit:
+class Exit(msgspec.Struct, frozen=True):
     """How the training ended, as far as anybody could tell."""
 
     kind: str  # "ok" | "exception" | "killed" | "stopped"
@@ -189,8 +189,7 @@ class Exit:
     detail: str
 
 
-@dataclass(frozen=True)
-class Amp:
+class Amp(msgspec.Struct, frozen=True):
     """GradScaler's account; its scale over time is the series "loss_scale".
 
     Attributes:
@@ -215,16 +214,14 @@ class Amp:
     activation: Headroom | None = None
 
 
-@dataclass(frozen=True)
-class Clip:
+class Clip(msgspec.Struct, frozen=True):
     """Who clips and at which bound, as the newest step saw it."""
 
     mode: str = "user"
     max_norm: float | None = None
 
 
-@dataclass(frozen=True)
-class Replay:
+class Replay(msgspec.Struct, frozen=True):
     """Where a recording stands that is shown in place of a run.
 
     Attributes:
@@ -248,8 +245,7 @@ class Replay:
         return f"{self.speed:g}×" if self.speed >= 1 else f"1/{1 / self.speed:g}×"
 
 
-@dataclass(frozen=True)
-class Timing:
+class Timing(msgspec.Struct, frozen=True):
     """Mean seconds of the parts of a step over the last seconds; None when unknown."""
 
     step_s: float | None = None
@@ -260,8 +256,7 @@ class Timing:
     cost_frac: float | None = None  # tuimon's own share of the step
 
 
-@dataclass(frozen=True)
-class DataPlace:
+class DataPlace(msgspec.Struct, frozen=True):
     """Where the training stands in its data, by the DataLoader; epoch and batch count from 0."""
 
     epoch: int
@@ -294,9 +289,9 @@ class Frame:
     system: System | None = None
     memory: dict[str, Memory] = field(default_factory=dict)  # by device
     amp: Amp | None = None  # None when the run uses no GradScaler
-    clip: Clip = Clip()
+    clip: Clip = field(default_factory=Clip)
     lrs: tuple[float | None, ...] = ()
-    timing: Timing = Timing()
+    timing: Timing = field(default_factory=Timing)
     events: tuple[Event, ...] = ()  # oldest first, bounded
     commands: tuple[CommandState, ...] = ()  # newest state of each command, oldest first, bounded
     alert: Event | None = None  # headline of the newest incident

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 from msgspec import structs
 
 from tuimon.model.autopsy import LEAF, OPERATION, Autopsy
@@ -28,8 +28,7 @@ HOLD = "hold"  # kind of the event that a hold begins with
 REQUEST = "request"  # `Autopsy.trigger` of an examination that somebody asked for
 
 
-@dataclass(frozen=True)
-class Incident:
+class Incident(msgspec.Struct, frozen=True):
     """One line of the list of what happened, with everything that is known of it.
 
     Attributes:
@@ -176,7 +175,7 @@ def _held_for(frame: Frame, hold: Event) -> Incident | None:
             return of_autopsy(frame, autopsy)
         if said and sentence(autopsy).partition(": ")[2] == said:
             same = f"{hold.detail}\nas at step {autopsy.step:,}, whose figures follow"
-            return replace(_of_event(hold), detail=same, autopsy=autopsy)
+            return structs.replace(_of_event(hold), detail=same, autopsy=autopsy)
     return None
 
 

@@ -6,8 +6,7 @@ has a known width on the screen however uneven the samples are. Knows nothing of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -30,8 +29,7 @@ ENTRIES_BEFORE_NEXT_LEVEL = 64  # below this a coarser level saves nothing
 BUCKETS_PER_COLUMN = 4  # a value is displaced by less than a quarter of a column
 
 
-@dataclass
-class Block:
+class Block(msgspec.Struct):
     """Neighbouring buckets in step order; `low` is +inf and `high` -inf without a finite sample.
 
     `mean` and `weight` speak of finite samples only; `keys` are steps, shifted by the level.
@@ -61,21 +59,22 @@ class Block:
         )
 
     def followed_by(self, other: Block) -> Block:
-        pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+        columns = self.__struct_fields__
+        pairs = ((getattr(self, name), getattr(other, name)) for name in columns)
         return Block(*(np.concatenate(pair) for pair in pairs))
 
     def reserve(self, capacity: int) -> None:
         """Grow to at least `capacity`, at least doubling."""
         have = len(self.keys)
         if capacity > have:
-            for f in fields(self):
-                column = getattr(self, f.name)
-                setattr(self, f.name, np.resize(column, max(capacity, 2 * have)))
+            for name in self.__struct_fields__:
+                column = getattr(self, name)
+                setattr(self, name, np.resize(column, max(capacity, 2 * have)))
 
     def write(self, start: int, other: Block) -> None:
         end = start + len(other.keys)
-        for f in fields(self):
-            getattr(self, f.name)[start:end] = getattr(other, f.name)
+        for name in self.__struct_fields__:
+            getattr(self, name)[start:end] = getattr(other, name)
 
     def grouped(self, starts: Positions, keys: Steps) -> Block:
         """Reduce the runs that begin at `starts`; `keys` name the runs."""

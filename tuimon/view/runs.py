@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from tuimon.errors import TuimonError
 from tuimon.feed import registry
@@ -56,8 +57,7 @@ def _state(status: RingStatus | None, now_s: float) -> str:
     return STATE_NAMES[RUNNING] if name == GONE else name
 
 
-@dataclass(frozen=True)
-class RunGlance:
+class RunGlance(msgspec.Struct, frozen=True):
     """One run.
 
     Attributes:

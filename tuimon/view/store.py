@@ -7,8 +7,9 @@ session tells how the run stands.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from tuimon.feed.chronicle import (
     LEFT,
@@ -67,15 +68,14 @@ from tuimon.view.series import Series
 MAX_DEVICES = 64
 
 
-@dataclass(frozen=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True):
     """How a run stands, as the session sees it."""
 
     state: str = WAITING
     detail: str = ""
     silent_for_s: float | None = None
     exit: Exit | None = None
-    lost: dict[str, int] = field(default_factory=dict)
+    lost: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class RunState:

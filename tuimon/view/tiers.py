@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -29,8 +29,7 @@ def column_edges(first_step: int, end_step: int, columns: int) -> Edges:
     return first_step - (np.arange(columns + 1, dtype=np.int64) * -span) // columns
 
 
-@dataclass
-class _GroupRow:
+class _GroupRow(msgspec.Struct):
     """The worst byte of one group at each column, up to date before `known`."""
 
     group: Sequence[int]  # held, so that its identity stays its own

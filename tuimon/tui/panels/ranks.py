@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from tuimon.model.ranks import RankRow, RankRows
 from tuimon.model.records import ENDED, HELD, PAUSED, RUNNING, STATE_NAMES
@@ -171,8 +172,7 @@ def _state(ranks: RankRows, row: RankRow) -> str:
     )
 
 
-@dataclass(frozen=True)
-class _Mark:
+class _Mark(msgspec.Struct, frozen=True):
     """Something that is wrong with a rank: beside its row, and below the table."""
 
     short: str
