@@ -36,8 +36,8 @@ SEGMENTS = 16  # about so many fit a recording: what is seeked to is read from t
 MIN_SEGMENT_BYTES = 64 << 10
 # A checkpoint is written after so many times its bytes, and none that takes more than a share.
 CHECKPOINT_EVERY, LARGEST_CHECKPOINT = 5, 1 / 16
-# Frames between two checkpoints, where they are small: a second of a viewer that seeks.
-SEGMENT_FRAMES = 8_192
+# Frames between two checkpoints, where they are small: half a second of a viewer that seeks.
+SEGMENT_FRAMES = 4_096
 BUFFER_BYTES = 1 << 20
 MERGE_FROM = 4  # segments of a level before the two oldest become one of the next
 HARD_BOUND = 1.25  # times the bound: there even what is telling is no longer taken
