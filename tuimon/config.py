@@ -55,7 +55,7 @@ class AttachSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         hz: pictures a second at most.
         glyphs: "auto", "braille", "block" or "ascii".
         readonly: without any key that changes the training.
-        theme: "dark", "light", "high-contrast" or "colour-blind"; the viewer's key `t` writes it.
+        theme: "dark", "light", "high-contrast" or "colour-blind"; else the one chosen last.
         title: whether the title of the window tells state, progress and name; it does, usually.
         bell: "off", which is the usual, "critical" or "warning": what the terminal rings for.
         tab: progress and trouble as the state of the tab (OSC 9;4); not usually.
@@ -125,64 +125,6 @@ def read_settings(folder: Path | None = None, environ: Mapping[str, str] = os.en
         if stat.S_ISREG(info.st_mode):
             return _under(environ, _parsed(place, info))
     return Settings()
-
-
-def chosen_theme(environ: Mapping[str, str] = os.environ) -> str | None:
-    """The theme that the person last chose; None where none was, or the file cannot be used."""
-    place = _own_place(environ)
-    if place is None:
-        return None
-    try:
-        return _parsed(place, place.stat()).attach.theme
-    except (OSError, UsageError):
-        return None
-
-
-def remember_theme(theme: str, environ: Mapping[str, str] = os.environ) -> None:
-    """Write the theme into the person's own settings; every other line of them stays.
-
-    Raises:
-        OSError: there is no place for it, or it cannot be written.
-        UsageError: the file is one that is not followed.
-    """
-    place = _own_place(environ)
-    if place is None or theme not in THEMES:
-        raise OSError("no folder of settings")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    text = ""
-    if place.exists():
-        _parsed(place, place.stat())
-        text = place.read_text(encoding="utf-8")
-    draft = place.with_name(f".{place.name}.{os.getpid()}")
-    draft.write_text(with_theme(text, theme), encoding="utf-8")
-    draft.replace(place.resolve())
-
-
-def with_theme(text: str, theme: str) -> str:
-    """The text of a file of settings with another theme in its table `[attach]`."""
-    line = f'theme = "{theme}"'
-    lines = text.splitlines()
-    heads = [at for at, each in enumerate(lines) if _is_head(each, "attach")]
-    if not heads:
-        return "\n".join([*lines, *([""] if lines else []), "[attach]", line]) + "\n"
-    start = heads[0] + 1
-    end = next((at for at in range(start, len(lines)) if lines[at].lstrip()[:1] == "["), len(lines))
-    for at in range(start, end):
-        if lines[at].partition("=")[0].strip() == "theme":
-            lines[at] = line
-            break
-    else:
-        lines.insert(start, line)
-    return "\n".join(lines) + "\n"
-
-
-def _is_head(line: str, table: str) -> bool:
-    return line.partition("#")[0].replace(" ", "").strip() == f"[{table}]"
-
-
-def _own_place(environ: Mapping[str, str]) -> Path | None:
-    places = _places(None, environ)
-    return places[-1] if len(places) > 1 else None
 
 
 def price_per_hour(

@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 from tests.tui.fake import FakeRun, FakeSession
 from tuimon.tui.app import TuimonApp, ViewerOptions
 from tuimon.tui.glyphs import BRAILLE, GlyphSet
+from tuimon.tui.keeping import Remember
 from tuimon.tui.picking import Choices
 from tuimon.tui.theme import FULL, Look
 from tuimon.view.frame import Frame
@@ -76,6 +77,8 @@ async def driven(
     glyphs: GlyphSet = BRAILLE,
     colours: str = FULL,
     choices: Choices | None = None,
+    remember: Remember = lambda **fields: None,
+    problem: str = "",
 ) -> AsyncIterator[Driven]:
     """A viewer on a fake session at a size."""
     session = FakeSession(frame if frame is not None else FakeRun(steps=400).frame())
@@ -84,6 +87,8 @@ async def driven(
         readonly=readonly,
         hz=_NO_TICKS_HZ,
         choices=choices,
+        remember=remember,
+        problem=problem,
         dump_folder=lambda f: f"/data/dumps/{f.step}",
     )
     app = TuimonApp(session, Look(colours=colours, glyphs=glyphs), clock=clock, options=options)

@@ -218,6 +218,17 @@ async def test_themes_cycle() -> None:
             assert viewer.app.scene.look.theme == theme
 
 
+async def test_theme_glyphs_and_sizes_are_kept_for_the_next_viewer() -> None:
+    kept: list[dict[str, object]] = []
+    why = "what was chosen before is not used: viewer.json: no JSON"
+    async with driven(remember=lambda **fields: kept.append(fields), problem=why) as viewer:
+        assert why in viewer.text
+        assert "theme light" in await viewer.press("t")
+        await viewer.press("a", "right_parenthesis", "z", "right_parenthesis")
+        assert [*map(list, kept)] == [["theme"], ["glyphs"], ["sizes"]]
+        assert kept[-1]["sizes"] == {"overview": {"loss": (4, 0)}}
+
+
 @pytest.mark.parametrize("size", [(80, 24), (60, 20)])
 async def test_help_that_does_not_fit_says_how_to_read_on(size: tuple[int, int]) -> None:
     async with driven(size=size) as viewer:

@@ -7,9 +7,9 @@ import pytest
 
 from tests.tui.fake import FakeRun, FakeSeries
 from tests.tui.full import full_frame
-from tuimon.tui.hinting import hints
 from tuimon.tui.choices import CHOICES, settle_focus
 from tuimon.tui.glyphs import ASCII, BRAILLE, GlyphSet
+from tuimon.tui.hinting import hints
 from tuimon.tui.once import paint
 from tuimon.tui.scene import Scene
 from tuimon.tui.screens import arrange

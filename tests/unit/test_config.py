@@ -12,12 +12,9 @@ from hypothesis import strategies as st
 from tuimon.config import (
     FILE,
     MAX_BYTES,
-    AttachSettings,
     Settings,
-    chosen_theme,
     price_per_hour,
     read_settings,
-    remember_theme,
 )
 from tuimon.errors import UsageError
 
@@ -115,24 +112,3 @@ def test_no_content_ends_in_another_error(
         read_settings(folder, NOWHERE)
     except UsageError as error:
         assert "\n" not in str(error)
-
-
-def test_a_theme_is_remembered_and_the_rest_of_the_file_stays(tmp_path: Path) -> None:
-    environ = {"XDG_CONFIG_HOME": str(tmp_path)}
-    place = tmp_path / "tuimon" / "tuimon.toml"
-    assert chosen_theme(environ) is None
-    remember_theme("light", environ)
-    assert chosen_theme(environ) == "light"
-    place.write_text("# mine\n[run]\nmax_hold = 60 # long\n\n[attach] # how\nhz = 5\n[other]\n")
-    assert chosen_theme(environ) is None  # a table that is not known
-    with pytest.raises(UsageError):
-        remember_theme("dark", environ)
-    place.write_text("# mine\n[run]\nmax_hold = 60 # long\n\n[attach] # how\nhz = 5\n")
-    for theme in ("colour-blind", "dark"):
-        remember_theme(theme, environ)
-        assert read_settings(tmp_path, environ).attach == AttachSettings(hz=5, theme=theme)
-    text = place.read_text()
-    assert text.startswith("# mine\n") and "# long" in text and text.count("theme") == 1
-    assert [each.name for each in place.parent.iterdir()] == ["tuimon.toml"]
-    with pytest.raises(OSError):
-        remember_theme("dark", {})

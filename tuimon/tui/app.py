@@ -20,6 +20,7 @@ from tuimon.tui.celldiff import ChangedCells, ScreenMemory
 from tuimon.tui.choices import CHOICES, focusable, settle_focus
 from tuimon.tui.driver import SafeDriver
 from tuimon.tui.hinting import hints
+from tuimon.tui.keeping import KEEPS, recall, remembered
 from tuimon.tui.mouse import pointed, pulled
 from tuimon.tui.options import ViewerOptions as ViewerOptions
 from tuimon.tui.pane import Pane
@@ -32,7 +33,7 @@ from tuimon.tui.screens import Box, arrange
 from tuimon.tui.second import SecondRun
 from tuimon.tui.signs import Signs
 from tuimon.tui.taking import take
-from tuimon.tui.theme import FULL, NONE, Look, remembered
+from tuimon.tui.theme import FULL, NONE, Look
 from tuimon.view.frame import Frame
 
 UNFOCUSED_HZ = 4.0
@@ -69,6 +70,9 @@ class TuimonApp(Asking):
         readonly = self.options.readonly
         self.scene = Scene(Frame(), look, readonly=readonly, price_per_hour=price)
         self.scene.replays = self.options.replays
+        recall(self.scene, self.options.kept)
+        if self.options.problem:
+            self.bridge.say(self.options.problem)
         if self.options.picks_first:
             self.scene.screen = self.scene.focus = RUNS
         self.boxes: list[Box] = []
@@ -198,7 +202,8 @@ class TuimonApp(Asking):
                 self.bridge.say(words, "key" if name == "sort" else "warn")
             if name == "theme":
                 self._paint_background()
-                self.bridge.say(*remembered(self.scene.look.theme, self.options.remember))
+            if name in KEEPS and not words:
+                self._keep(name)
             elif name == "freeze":
                 self._take(self.bridge.frame)
             elif name == "runs":
@@ -251,7 +256,13 @@ class TuimonApp(Asking):
     def on_pane_pulled(self, message: Pane.Pulled) -> None:
         """The mouse moves the edge between two panels."""
         pulled(self.scene, self.boxes, message)
+        self._keep("taller")
         self.draw()
+
+    def _keep(self, name: str) -> None:
+        said, colour = remembered(self.scene, name, self.options.remember)
+        if said:
+            self.bridge.say(said, colour)
 
     def _pick(self) -> None:
         session = picked(self.scene, self.options.choices)

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tuimon.tui.keeping import Remember
 from tuimon.tui.picking import Choices
 from tuimon.tui.second import OpenRun
 from tuimon.tui.signs import SignOptions
 from tuimon.view.frame import Frame
+from tuimon.view.kept import Kept
 
 
 @dataclass(frozen=True)
@@ -26,5 +28,7 @@ class ViewerOptions:
     other: str = ""  # the run that is laid over from the beginning
     signs: SignOptions = field(default_factory=SignOptions)
     folder: Path = Path()  # where an incident is written to
-    remember: Callable[[str], None] = lambda theme: None  # may raise OSError or TuimonError
+    kept: Kept = field(default_factory=Kept)  # what was chosen before
+    problem: str = ""  # why it is not used, to be said once
+    remember: Remember = lambda **fields: None  # may raise OSError
     dump_folder: Callable[[Frame], str] = lambda frame: f"/tmp/tuimon-dump-{frame.pid}"

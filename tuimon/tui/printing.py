@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from tuimon.config import chosen_theme
 from tuimon.tui.bridge import RunSession
 from tuimon.tui.glyphs import BRAILLE, SETS
 from tuimon.tui.once import render_once, svg_once, verdict_of
@@ -16,6 +15,7 @@ from tuimon.tui.scene import OVERVIEW
 from tuimon.tui.start import AUTO, arrived, beside, look_of
 from tuimon.tui.theme import ORDER
 from tuimon.view.frame import LOADING, WAITING, Frame
+from tuimon.view.kept import read_kept
 from tuimon.view.replay import END, replay_run
 from tuimon.view.session import watch_relay, watch_run
 
@@ -74,7 +74,7 @@ def _drawn(frame: Frame, shot: Shot, other: Frame | None) -> str:
     size = (shot.width, shot.height)
     if shot.svg:
         alphabet = SETS[BRAILLE.name if shot.glyphs in (None, AUTO) else shot.glyphs]
-        theme = shot.theme or chosen_theme() or ORDER[0]
+        theme = shot.theme or read_kept()[0].theme or ORDER[0]
         return svg_once(frame, *size, glyphs=alphabet, theme=theme, other=other, screen=shot.screen)
     alphabet = look_of(os.environ, shot.glyphs).glyphs
     picture = render_once(frame, *size, glyphs=alphabet, other=other, screen=shot.screen)

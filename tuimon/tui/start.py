@@ -11,14 +11,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tuimon.config import AttachSettings, chosen_theme, read_settings, remember_theme
+from tuimon.config import AttachSettings, read_settings
 from tuimon.errors import EXIT_DEFECT, EXIT_OK, NoSuchRun, UsageError
 from tuimon.tui.glyphs import SETS, set_for
+from tuimon.tui.keeping import dressed
 from tuimon.tui.picking import Choices, NoSession
 from tuimon.tui.playback import Playback
 from tuimon.tui.signs import SignOptions
 from tuimon.tui.theme import Look, colours_for
 from tuimon.view.frame import END, Frame
+from tuimon.view.kept import keep, read_kept
 from tuimon.view.runs import Runs
 from tuimon.view.session import watch_named, watch_relay, watch_run
 
@@ -205,8 +207,9 @@ def watch(
     other: str = "",
 ) -> int:
     """The live view of a session; closes it. Returns the exit code."""
-    look = look_of(os.environ, glyphs)
-    look.theme = theme or chosen_theme() or look.theme
+    kept, problem = read_kept()
+    has_glyphs = glyphs not in (None, AUTO)
+    look = dressed(look_of(os.environ, glyphs), kept, theme=theme, has_glyphs=has_glyphs)
     # A shell that exports them tells the size it once had; the terminal knows the present one.
     for stale in ("COLUMNS", "LINES"):
         os.environ.pop(stale, None)
@@ -217,7 +220,9 @@ def watch(
         hz=min(60.0, max(0.5, hz)),
         price_per_hour=price_per_hour,
         dump_folder=dump_folder or dump_folder_of(""),
-        remember=remember_theme,
+        kept=kept,
+        problem=problem,
+        remember=keep,
         choices=choices,
         picks_first=picks,
         replays=isinstance(session, Playback),

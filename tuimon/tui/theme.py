@@ -7,12 +7,11 @@ without true colour.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 from rich.style import Style
 
-from tuimon.errors import TuimonError
 from tuimon.tui.glyphs import BRAILLE, GlyphSet
 
 FULL = "full"
@@ -168,12 +167,3 @@ def colours_for(environ: Mapping[str, str]) -> str:
         return FULL
     modern = ("kitty", "alacritty", "ghostty", "wezterm", "foot")
     return FULL if any(word in term for word in modern) else SIXTEEN
-
-
-def remembered(theme: str, remember: Callable[[str], None]) -> tuple[str, str]:
-    """Keep a theme for the next viewer; (what to say of it, in which colour)."""
-    try:
-        remember(theme)
-    except (OSError, TuimonError) as error:
-        return f"theme {theme}, until the viewer ends: {error}", "warn"
-    return f"theme {theme}", "dim"
