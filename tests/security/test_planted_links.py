@@ -13,7 +13,6 @@ from torch import nn
 
 from tests.security.conftest import NOBODY
 from tuimon.cli import status_of
-from tuimon.diagnose.report import write_report
 from tuimon.errors import EXIT_CANNOT_START, NoRoom, NoSuchRun, Refused
 from tuimon.feed import channel, history, ledger, paths, private, registry
 from tuimon.feed.registry import RunInfo
@@ -187,7 +186,7 @@ def test_ones_own_links_are_followed(tmp_path: Path, capsys: pytest.CaptureFixtu
     spot = Spot(tmp_path / "mine")
     assert spot.dump().folder is not None and spot.checkpoint().folder is not None
     (tmp_path / "report.json").symlink_to(real / "report.json")
-    write_report(tmp_path / "report.json", {"schema": "x"})
+    private.put(tmp_path / "report.json", b"{}")
     assert (real / "report.json").is_file() and (tmp_path / "report.json").is_symlink()
     assert sorted(path.name for path in real.iterdir()) == [
         "checkpoint-000003.pt", "report.json", "step-000003",

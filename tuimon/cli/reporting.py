@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,31 +27,19 @@ def write(runs: Sequence[str], output: str) -> int:
     kind = "md" if output == "-" else _KINDS.get(Path(output).suffix.lower())
     if kind is None:
         raise UsageError(f"{plain(output, 80)!r} tells no format; end it in .html, .md or .json")
+    from tuimon.feed import private
+
     text = _text(list(runs), kind)
     if output == "-":
         click.echo(text, nl=False)
         return 0
     try:
-        _replace(Path(output), text)
+        private.put(Path(output), text.encode())
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise Refused(f"cannot write {plain(output, 200)}: {why}") from error
     click.echo(f"{plain(output, 200)}: {len(text.encode()):,} bytes", err=True)
     return 0
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write the file whole or not at all; a device is written to."""
-    if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8")
-        return
-    draft = path.with_name(f".{path.name[:200]}.{os.getpid()}.tmp")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 def _text(tokens: list[str], kind: str) -> str:

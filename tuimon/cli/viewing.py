@@ -11,7 +11,7 @@ import click
 
 from tuimon.config import price_per_hour
 from tuimon.errors import EXIT_OK, UsageError
-from tuimon.feed import recordings, registry
+from tuimon.feed import private, recordings, registry
 from tuimon.feed.registry import RunInfo
 from tuimon.model.text import plain
 
@@ -150,7 +150,7 @@ def hand_out(picture: str, svg: str | None) -> int:
         click.echo(picture)
         return EXIT_OK
     try:
-        Path(svg).write_text(picture, encoding="utf-8")
+        private.put(Path(svg), picture.encode())
     except OSError as error:
         raise UsageError(f"{svg} cannot be written: {error.strerror or error}") from error
     return EXIT_OK

@@ -1,4 +1,4 @@
-"""The report of a run, schema `tuimon.report/1`: built from what is known, written as strict JSON.
+"""The report of a run, schema `tuimon.report/1`: built from what is known, told as strict JSON.
 
 Strict means that every parser reads it: non-finite numbers are the strings "NaN", "+Inf" and
 "-Inf", and there are no lone surrogates.
@@ -6,13 +6,9 @@ Strict means that every parser reads it: non-finite numbers are the strings "NaN
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -113,42 +109,9 @@ def interventions(commands: Iterable[CommandState]) -> list[dict[str, Any]]:
     ]
 
 
-def write_report(
-    path: Path, document: dict[str, Any], mode: int = 0o600, *, follows: bool = True
-) -> None:
-    """Replace the file in one step; a device such as /dev/null is written to instead.
-
-    Args:
-        path: where it belongs.
-        document: what `build_report` made.
-        mode: of the file.
-        follows: whether `path` may be a link, which then stays; else the link is replaced.
-
-    Raises:
-        OSError: the target cannot be written; what was there stays.
-    """
-    text = _harmless(json.dumps(document, allow_nan=False, ensure_ascii=False, indent=1)) + "\n"
-    target = Path(os.path.realpath(path)) if follows else path
-    if not follows and target.is_symlink():
-        target.unlink()
-    if target.is_char_device():
-        target.write_text(text)
-        return
-    if target.exists() and not target.is_file():
-        raise OSError(errno.EINVAL, "not a regular file", str(target))
-    draft = target.with_name(f".{target.name[:200]}.{os.getpid()}.tmp")
-    try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(draft)
-        raise
+def text_of(document: dict[str, Any]) -> str:
+    """The file: strict JSON, with escapes in place of what a terminal would obey."""
+    return _harmless(json.dumps(document, allow_nan=False, ensure_ascii=False, indent=1)) + "\n"
 
 
 def _harmless(text: str) -> str:

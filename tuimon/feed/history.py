@@ -6,8 +6,6 @@ after `up_to_sequence`. Folding records into it is `feed.thinning`.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import struct
 import zlib
 from functools import cache
@@ -224,16 +222,7 @@ def write_history(path: Path, history: History) -> int:
     """
     payload = _encoder.encode(history)
     header = _HEADER.pack(_MAGIC, HISTORY_VERSION, zlib.crc32(payload), len(payload))
-    descriptor, draft = private.draft_of(path)
-    try:
-        with os.fdopen(descriptor, "wb", buffering=0) as file:
-            _write_all(file.fileno(), header)
-            _write_all(file.fileno(), payload)
-        os.replace(draft, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(draft)
-        raise
+    private.replace(path, header + payload)
     return len(header) + len(payload)
 
 
@@ -260,9 +249,3 @@ def history_from(data: bytes) -> History | None:
         return decoder().decode(payload)
     except (msgspec.DecodeError, ValueError):
         return None
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]

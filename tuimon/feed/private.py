@@ -48,8 +48,14 @@ def draft_of(path: Path) -> tuple[int, Path]:
     return os.open(draft, flags, 0o600), draft
 
 
-def replace(path: Path, payload: bytes) -> None:
+def replace(path: Path, payload: bytes, *, mode: int = 0o600, synced: bool = False) -> None:
     """Let `path` have this content, whole from its first moment; a link there is replaced.
+
+    Args:
+        path: the file.
+        payload: its new content.
+        mode: of the file.
+        synced: whether a crash of the machine may not lose it; takes as long as the disk does.
 
     Raises:
         OSError: no room or no right to write; what was there stays.
@@ -57,12 +63,45 @@ def replace(path: Path, payload: bytes) -> None:
     descriptor, draft = draft_of(path)
     try:
         with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)
             file.write(payload)
+            if synced:
+                file.flush()
+                os.fsync(descriptor)
         os.replace(draft, path)
-    except OSError:
+    except BaseException:
         with contextlib.suppress(OSError):
             draft.unlink()
         raise
+
+
+def put(path: Path, payload: bytes, *, mode: int | None = None) -> None:
+    """Write a file that a person has named, as `replace` does: a link there stays.
+
+    Args:
+        path: where it belongs; a device such as /dev/null is written to instead.
+        payload: its new content.
+        mode: of the file; None is that of any new file of this process.
+
+    Raises:
+        OSError: it cannot be written, or a link on the way is somebody else's; what was there
+            stays.
+    """
+    if problem := link_problem(path):
+        raise OSError(errno.EPERM, problem, str(path))
+    target = Path(os.path.realpath(path))
+    if target.is_char_device():
+        target.write_bytes(payload)
+        return
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "not a regular file", str(target))
+    replace(target, payload, mode=_usual_mode() if mode is None else mode, synced=True)
+
+
+def _usual_mode() -> int:
+    umask = os.umask(0o077)  # it can only be asked for by setting it
+    os.umask(umask)
+    return 0o666 & ~umask
 
 
 def open_reading(path: Path, *, follows: bool = False) -> BinaryIO:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tuimon.diagnose.report import RunFacts, build_report, write_report
+from tuimon.diagnose.report import RunFacts, build_report, text_of
 from tuimon.feed import private
 from tuimon.feed.registry import ExitInfo
 from tuimon.model.records import CommandState
@@ -118,10 +118,12 @@ def by_rank(crew: Crew) -> list[dict[str, Any]]:
 
 def write_to(target: Path, document: dict[str, Any], mode: int, *, own: bool) -> str:
     """Write the report, in a folder of our `own` or where a person wants it; what went wrong."""
-    if not own and (problem := private.link_problem(target)):
-        return plain(f"the report is not written to {target}: {problem}")
+    payload = text_of(document).encode()
     try:
-        write_report(target, document, mode, follows=not own)
+        if own:
+            private.replace(target, payload, mode=mode, synced=True)
+        else:
+            private.put(target, payload, mode=mode)
     except OSError as error:
         why = error.strerror or type(error).__name__
         return plain(f"the report cannot be written to {target}: {why}")

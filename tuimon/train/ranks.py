@@ -20,6 +20,7 @@ import msgspec
 import torch
 from torch import nn
 
+from tuimon.feed import private
 from tuimon.model.loop import RankState
 from tuimon.train.stats import measurable
 
@@ -127,9 +128,7 @@ class Ranks:
     def _write(self, file: Path, sums: tuple[str, ...]) -> None:
         if file.parent.stat().st_uid != os.getuid():
             return
-        draft = file.with_suffix(f"{file.suffix}.{os.getpid()}")
-        draft.write_text("\n".join(sums))
-        os.replace(draft, file)
+        private.replace(file, "\n".join(sums).encode())
         self._mine.append(file)
         for old in self._mine[:-KEPT_FILES]:
             with contextlib.suppress(OSError):
