@@ -124,6 +124,31 @@ def test_a_viewer_needs_no_torch() -> None:
     assert "torch" not in loaded
 
 
+def test_a_command_without_a_picture_is_quick(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("TUIMON_DIR", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    loaded = loaded_by(
+        "from tuimon.cli import status_of\n"
+        "assert status_of(['--help']) == 0\n"
+        "assert status_of(['ctl', '--help']) == 0\n"
+        "assert status_of(['explain']) == 0\n"
+        "assert status_of(['ls']) == 0\n"
+        "assert status_of(['ctl', 'no-such-run', 'pause']) == 3\n"
+        "assert status_of(['attach', 'no-such-run']) == 3\n"
+        "assert status_of(['replay', 'no-such-run']) == 3\n"
+    )
+    assert not top_levels(loaded) & {"torch", "numpy", "asyncio", *SCREEN}
+
+
+def test_a_viewer_begins_with_what_its_first_picture_needs() -> None:
+    loaded = loaded_by("import tuimon.cli.viewing, tuimon.tui.start, tuimon.tui.app\n")
+    assert not top_levels(loaded) & {"http", "email", "xml", "pygments"}
+    later = {"tui.dialogs", "tui.once", "tui.svg", "view.remote", "view.replay", "feed.coarsening"}
+    assert not loaded & {f"tuimon.{name}" for name in later}
+
+
 TRAINS = """
 import torch
 import tuimon

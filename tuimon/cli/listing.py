@@ -19,7 +19,7 @@ from tuimon.feed.ring import RingReader, RingStatus
 from tuimon.model.records import HELD, PAUSED, Goodbye
 from tuimon.model.text import plain
 from tuimon.model.units import DASH, count, duration_s, number
-from tuimon.view.runs import GONE, header_of, state_of
+from tuimon.view.headers import GONE, header_of, state_of
 from tuimon.view.waits import cost_of, waited
 
 _TAIL_RECORDS = 1 << 20

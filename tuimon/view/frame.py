@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from tuimon.feed.milestones import Milestone
 from tuimon.feed.past import Past
@@ -38,8 +36,12 @@ from tuimon.model.samples import Activation, Governor, Histogram, ParameterSampl
 from tuimon.model.snapshots import SnapshotState
 from tuimon.model.trials import TrialRecord
 
-Floats = npt.NDArray[np.float32]
-Codes = npt.NDArray[np.uint8]
+if TYPE_CHECKING:  # what lists runs knows frames, and needs no arrays
+    import numpy as np
+    import numpy.typing as npt
+
+Floats: TypeAlias = "npt.NDArray[np.float32]"
+Codes: TypeAlias = "npt.NDArray[np.uint8]"
 
 # Bits of `Envelope.flags`: what lies in a column. No bit set means no data.
 HAS_NAN = 1

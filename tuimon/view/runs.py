@@ -8,53 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import msgspec
 
 from tuimon.errors import TuimonError
 from tuimon.feed import registry
 from tuimon.feed.history import read_history
-from tuimon.feed.registry import RankInfo, RunInfo
-from tuimon.feed.ring import RingReader, RingStatus
+from tuimon.feed.registry import RunInfo
 from tuimon.feed.tail import Clock, RingTail
-from tuimon.model.records import ENDED, HELD, PAUSED, RUNNING, STATE_NAMES, Loss, Step, loss_of
+from tuimon.model.records import Loss, Step, loss_of
+from tuimon.view.headers import GONE, header_of, state_of
 from tuimon.view.late_start import seed_series
 from tuimon.view.series import Series
 
-SILENT_AFTER_S = 30.0  # longer than nearly every step; the live view knows the run's own pace
 LOOK_EVERY_S = 2.0  # for runs that are new or have ended
 MAX_FOLLOWED = 12  # newest live runs whose loss is read
 MAX_SHOWN = 50
 POLL_S = 0.02
 POLL_WINDOW_S = 10.0  # a rate speaks of the last seconds
 _RECORDS = 200
-_TELLING = (STATE_NAMES[HELD], STATE_NAMES[PAUSED], STATE_NAMES[RUNNING])
-GONE = STATE_NAMES[ENDED]
-
-
-def state_of(headers: Sequence[RingStatus | None], now_s: float) -> str:
-    """The word for a run: a rank that is held or paused stands for all, for they wait for it."""
-    words = [_state(header, now_s) for header in headers] or ["silent"]
-    return next((word for word in _TELLING if word in words), words[0])
-
-
-def header_of(info: RunInfo, rank: RankInfo) -> RingStatus | None:
-    """What the ring of a rank says of itself; None where it cannot be read."""
-    ring = info.path / rank.ring
-    with contextlib.suppress(TuimonError, OSError), contextlib.closing(RingReader(ring)) as reader:
-        return reader.status()
-    return None
-
-
-def _state(status: RingStatus | None, now_s: float) -> str:
-    if status is None:
-        return "silent"
-    name = STATE_NAMES.get(status.state, STATE_NAMES[RUNNING])
-    if status.state == RUNNING and now_s - status.beat_ns / 1e9 > SILENT_AFTER_S:
-        return "silent"
-    # It has said goodbye and is still there: its last `atexit` functions run.
-    return STATE_NAMES[RUNNING] if name == GONE else name
 
 
 class RunGlance(msgspec.Struct, frozen=True):

@@ -13,7 +13,8 @@ from tuimon.tui.rows import Row, centred, data, fit, framed, spread, text, thumb
 from tuimon.tui.scene import Scene
 from tuimon.tui.theme import Look
 from tuimon.view.frame import HAS_FINITE, HAS_NAN, HAS_NEG_INF, HAS_POS_INF, SeriesView
-from tuimon.view.runs import GONE, RunGlance
+from tuimon.view.headers import GONE
+from tuimon.view.runs import RunGlance
 
 _NONE = (
     "no run on this host yet\n\nstart one with `tuimon run script.py`: it appears here by itself"
