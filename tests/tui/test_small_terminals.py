@@ -93,3 +93,16 @@ def test_every_panel_of_the_machine_opens_when_it_has_the_focus(size: tuple[int,
     assert "its memory" in shown.press("next_panel")
     assert "older output" in shown.press("next_panel") + shown.press(*["down"] * 3)
     assert shown.scene.focus == "cost"
+
+
+def test_n_goes_to_trouble_on_every_screen_with_a_time() -> None:
+    for screen in ("charts", "amp", "system"):
+        shown = Shown(FULL, (120, 40))
+        shown.press(screen, "next_panel", "next_panel", "next_bad")
+        assert shown.scene.charts.cross_step is not None, screen
+    shown = Shown(FULL, (120, 40))
+    shown.press("layers", "open", *["next_panel"] * 6, "last_bad")
+    assert shown.scene.focus.startswith("hist:") and shown.scene.charts.cross_step is not None
+    shown = Shown(FULL, (120, 40))
+    assert "step 320 " in shown.press("data", "down")
+    assert "step 360 " in shown.press("last_bad") and "7 NaN" in shown.press()

@@ -242,7 +242,7 @@ ACTIONS = (
         "next NaN, Inf or event",
         ROWS,
         "trouble",
-        (ON_CHART, ON_LAYERS, ON_EVENTS, ON_OUTPUT),
+        (ON_CHART, ON_LAYERS, ON_EVENTS, ON_BATCHES, ON_OUTPUT),
         shown="n N",
     ),
     Action("last_bad", ("N",), "last NaN, Inf or event", ROWS),

@@ -23,6 +23,7 @@ from tuimon.tui.panes import STEP_COLUMNS, STEP_ROWS, grows_into
 from tuimon.tui.row_choices import (
     Choice,
     absolute,
+    bad_batch,
     bad_row,
     fold,
     move,
@@ -48,6 +49,7 @@ from tuimon.tui.screens import CHART_PREFIX, Box, chart_names
 from tuimon.tui.scrolling import FAR
 
 _UNFOCUSABLE = ("header", "alert", "footer", "detail", "ledger", "compact", "more", "tiny")
+_TIMED = (OVERVIEW, CHARTS, LAYER, AMP, SYSTEM)  # screens with a chart
 _FIRST_PANEL = {
     OVERVIEW: "loss",
     LAYERS: "layers",
@@ -157,11 +159,13 @@ def _bad(direction: int) -> Choice:
             return bad_row(scene, direction)
         if kind in (ON_EVENTS, ON_INCIDENT):
             return select_bad(scene, direction)
-        if kind == ON_CHART:
-            return time_choices.bad_step(scene, direction)
         if kind == ON_OUTPUT:
             return next_trouble(scene, direction)
-        return None
+        if scene.screen == DATA:
+            return bad_batch(scene, direction)
+        if scene.screen in _TIMED:
+            return time_choices.bad_step(scene, direction)
+        return "nothing here has a time: n and N are for charts, layers, events, data and output"
 
     return choose
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tuimon.tui.actions import (
+    ON_BATCHES,
     ON_CHART,
     ON_EVENTS,
     ON_INCIDENT,
@@ -16,8 +17,10 @@ from tuimon.tui.actions import (
     ON_SKIPS,
     kind_of,
 )
+from tuimon.tui.batch_story import is_suspicious
 from tuimon.tui.event_log import select
 from tuimon.tui.layer_screen import with_layer
+from tuimon.tui.panels.batches import batches_of
 from tuimon.tui.scene import CHARTS, LAYER, OVERVIEW, Scene
 from tuimon.tui.screens import Box, chart_names
 from tuimon.view.frame import CELL_NEG_INF
@@ -96,6 +99,20 @@ def bad_row(scene: Scene, direction: int) -> str | None:
         desk.cursor = next((index for index in bad if index > desk.cursor), bad[0])
     else:
         desk.cursor = next((index for index in reversed(bad) if index < desk.cursor), bad[-1])
+    return None
+
+
+def bad_batch(scene: Scene, direction: int) -> str | None:
+    """To the next batch that something is wrong with; words where there is none."""
+    found, place = batches_of(scene), scene.scroll(ON_BATCHES)
+    bad = [index for index, batch in enumerate(found) if is_suspicious(batch)]
+    if not bad:
+        return "no batch was suspicious so far"
+    if direction > 0:
+        at = next((index for index in bad if index > place.cursor), bad[0])
+    else:
+        at = next((index for index in reversed(bad) if index < place.cursor), bad[-1])
+    place.cursor, place.anchor = at, found[at].step
     return None
 
 

@@ -153,13 +153,16 @@ def smooth(scene: Scene, boxes: list[Box]) -> str | None:
 
 
 def bad_step(scene: Scene, direction: int) -> str | None:
-    """The crosshair to the next NaN, Inf or event of the focused chart; words without one."""
-    name = series_of(scene.focus) or ""
+    """The crosshair to the next NaN, Inf or event of the focused chart; words without one.
+
+    Of loss and norm, where no chart has the focus.
+    """
+    panes = (series_of(scene.focus),) if series_of(scene.focus) else _SERIES.values()
     reach = reach_of(scene)
     if reach is None:
         return "no values yet"
     own = scene.frame.series
-    places = [own[each] for each in members_of(name, own)]
+    places = [own[each] for pane in panes for each in members_of(pane or "", own)]
     happened = [mark.step for mark in marks(scene.frame) if mark.kind in (EVENT, COMMAND)]
     start = scene.charts.cross_step
     limit = -1 if direction > 0 else FAR
@@ -170,7 +173,8 @@ def bad_step(scene: Scene, direction: int) -> str | None:
         if known:
             put_cross(scene, min(known) if direction > 0 else max(known), reach)
             return None
-    return f"no NaN or Inf in {name.replace('_', ' ')} and no event so far"
+    names = " or ".join(str(pane).replace("_", " ") for pane in panes)
+    return f"no NaN or Inf in {names} and no event so far"
 
 
 def spike(scene: Scene, boxes: list[Box]) -> str | None:
