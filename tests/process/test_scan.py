@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import pickle
+import runpy
 import subprocess
 import sys
 import zipfile
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed.checkpoint
 from safetensors.torch import save_file
 
 from tuimon.cli import scanning, status_of
@@ -313,12 +315,21 @@ def test_shards_and_folders_of_hugging_face(
 
 
 def test_a_distributed_checkpoint_is_refused_with_what_to_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / ".metadata").write_bytes(pickle.dumps(Runs(os.system, "exit 1")))
-    (tmp_path / "__0_0.distcp").write_bytes(b"x")
-    assert status_of(["scan", str(tmp_path)]) == 2
-    assert "format_utils dcp_to_torch" in capsys.readouterr().err
+    folder, file = tmp_path / "saved", tmp_path / "one.pt"
+    torch.distributed.checkpoint.save(weights(bad=True), checkpoint_id=folder, no_dist=True)
+    for place in (folder, folder / "__0_0.distcp", folder / ".metadata"):
+        assert status_of(["scan", str(place)]) == 2
+        said = capsys.readouterr().err
+        assert "a distributed checkpoint" in said and said.count("\n") == 1
+    words = said.split("convert it by python -m ")[1].split()
+    words[-2:] = str(folder), str(file)  # in the place of FOLDER FILE.pt
+    monkeypatch.setattr(sys, "argv", words)
+    runpy.run_module(words[0], run_name="__main__")
+    assert torch.load(file, weights_only=True).keys() == weights().keys()
+    (folder / ".metadata").write_bytes(pickle.dumps(Runs(os.system, "exit 1")))
+    assert status_of(["scan", str(folder)]) == 2
 
 
 def test_what_changed_between_two(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,7 +71,7 @@ def places_of(path: Path) -> list[Place]:
         if path.name.endswith(_INDEX):
             _by_index(path, found)
         else:
-            found.add(Place(path, problem=_absence(path)))
+            found.add(Place(path, problem=_absence(path) or _distributed(path)))
     else:
         for folder in _folders(path):
             _in_folder(folder, found)
@@ -163,6 +163,12 @@ _DISTRIBUTED = (
     "is a distributed checkpoint, whose index is a pickle: not opened; convert it by "
     "python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER FILE.pt"
 )
+
+
+def _distributed(path: Path) -> str:
+    """A file that is a part of a distributed checkpoint."""
+    is_part = path.suffix == ".distcp" or path.name == ".metadata"
+    return f"is a part of {_DISTRIBUTED.removeprefix('is ')}" if is_part else ""
 
 
 def _is_something_else(path: Path) -> bool:
