@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,7 +44,7 @@ def test_in_place_of_the_folders(
         paths.secure_folder(tmp_path / "root")
     run_home.mkdir()
     (run_home / "cafecafe").symlink_to(elsewhere)
-    monkeypatch.setattr(secrets, "token_hex", lambda *_: "cafecafe")
+    monkeypatch.setattr(os, "urandom", lambda _: bytes.fromhex("cafecafe"))
     with pytest.raises(NoRoom, match="is a link"):
         registry.create_run(name="x", argv=["x"])
     assert list(elsewhere.iterdir()) == []

@@ -29,7 +29,9 @@ def write(runs: Sequence[str], output: str) -> int:
         raise UsageError(f"{plain(output, 80)!r} tells no format; end it in .html, .md or .json")
     from tuimon.feed import private
 
-    text = _text(list(runs), kind)
+    text, unfinished = _text(list(runs), kind)
+    for each in unfinished:
+        click.echo(f"tuimon: {plain(each, 200)}", err=True)
     if output == "-":
         click.echo(text, nl=False)
         return 0
@@ -42,18 +44,25 @@ def write(runs: Sequence[str], output: str) -> int:
     return 0
 
 
-def _text(tokens: list[str], kind: str) -> str:
+def _text(tokens: list[str], kind: str) -> tuple[str, list[str]]:
+    """The report, and a sentence for each run in it whose end is not known."""
     from tuimon.export.markdown import markdown
     from tuimon.export.page import page
     from tuimon.export.parting import compare
-    from tuimon.export.postmortem import open_run
+    from tuimon.export.postmortem import RUNNING, UNRECORDED, open_run
 
     found = [open_run(each) for each in tokens] or [open_run(None)]
     parting = compare(*found) if len(found) == 2 else None
+    ends = [each.document["run"].get("exit") or {} for each in found]
+    unfinished = [
+        f"{run.title}: {end.get('detail')}"
+        for run, end in zip(found, ends, strict=True)
+        if end.get("kind") in (RUNNING, UNRECORDED)
+    ]
     if kind == "html":
-        return page(found, parting, written_at_s=time.time())
+        return page(found, parting, written_at_s=time.time()), unfinished
     if kind == "md":
-        return markdown(found, parting)
+        return markdown(found, parting), unfinished
     documents = [each.document for each in found]
     whole = documents[0] if parting is None else {**parting.document(), "runs": documents}
-    return json.dumps(whole, allow_nan=False, ensure_ascii=True, indent=1) + "\n"
+    return json.dumps(whole, allow_nan=False, ensure_ascii=True, indent=1) + "\n", unfinished

@@ -34,7 +34,8 @@ class RunFacts:
 
     Attributes:
         steps: attempted updates of the primary optimizer.
-        exit_kind: "ok" | "exception" | "killed" | "stopped".
+        exit_kind: "ok" | "exception" | "killed" | "stopped"; "running" or "unrecorded" where the
+            end is not known.
         overhead_frac: tuimon's own share of the step time; None when it was not measured.
         lost: records that did not arrive, by reason.
     """

@@ -21,10 +21,13 @@ from tuimon.feed.chronicle import Chronicle
 from tuimon.feed.frames import SCRIBE
 from tuimon.feed.recording import Recording, read_recording
 from tuimon.feed.recordings import MAX_REPORT_BYTES, REPORT, find_recording
-from tuimon.feed.registry import RunInfo
+from tuimon.feed.registry import ExitInfo, RunInfo
 from tuimon.model.records import Goodbye
 from tuimon.view.frame import Frame
 from tuimon.view.replay import ReplaySession
+
+# How a run ended of which that is not known, beside what the scribe says.
+RUNNING, UNRECORDED = "running", "unrecorded"
 
 
 @dataclass(frozen=True)
@@ -69,19 +72,13 @@ def open_run(token: str | None) -> PostMortem:
 
 def rebuild(path: Path, recording: Recording) -> dict[str, Any]:
     """The report of a recording, by the rules of this version."""
-    parts = [recording]
     info = recording.info
-    if path.is_dir() and info is not None and len(info.ranks) > 1:
-        parts = []
-        for each in info.ranks:
-            with contextlib.suppress(NoSuchRun):  # a rank that was never recorded
-                parts.append(read_recording(path, each.pid))
-    told = [_Reading(each, _rank_of(each)) for each in parts or [recording]]
+    parts, lost = _all_ranks(path, recording)
+    told = [_Reading(each, _rank_of(each)) for each in parts]
     joined = Joined([Member(each.rank, each.engine) for each in told])
     lead = told[0]
-    kind, code, detail = _exit(info, lead)
-    last = max((each.chronicle.last_step or -1 for each in told), default=-1)
-    lost: dict[str, int] = {}
+    last = max(each.last_step for each in told)
+    ended = _exit(info, lead) or unfinished(recording, last)
     for read in told:
         for reason, count in read.chronicle.lost(read.recording.lost).items():
             lost[reason] = lost.get(reason, 0) + count
@@ -91,15 +88,52 @@ def rebuild(path: Path, recording: Recording) -> dict[str, Any]:
         argv=info.argv if info else [],
         steps=last + 1,
         ranks=max(1, info.world_size if info else 1),
-        exit_kind=kind,
-        exit_code=code,
-        exit_detail=detail,
+        exit_kind=ended.kind,
+        exit_code=ended.code,
+        exit_detail=ended.detail,
         overhead_frac=lead.chronicle.overhead_frac,
         lost=lost,
         commands=lead.chronicle.commands,
         snapshots=lead.chronicle.snapshots,
     )
-    return build_report(run, joined)
+    document = build_report(run, joined)
+    if len(told) > 1:
+        document["run"]["by_rank"] = [_of_rank(each, ended) for each in told]
+    return document
+
+
+def unfinished(recording: Recording, last_step: int) -> ExitInfo:
+    """That a run has no end which is known, and how far what is known of it goes."""
+    kind, why = UNRECORDED, "the end was not recorded"
+    if recording.grows:
+        kind, why = RUNNING, "the run goes on"
+    reach = f"up to step {last_step:,}" if last_step >= 0 else "before its first step"
+    return ExitInfo(kind, None, f"{why}: this covers it {reach}")
+
+
+def _all_ranks(path: Path, recording: Recording) -> tuple[list[Recording], dict[str, int]]:
+    """The recordings of all ranks, and which of them are not there."""
+    info = recording.info
+    if info is None or len(info.ranks) < 2 or not path.is_dir():
+        return [recording], {}
+    parts: list[Recording] = []
+    missing: dict[str, int] = {}
+    for each in info.ranks:
+        try:
+            parts.append(read_recording(path, each.pid))
+        except NoSuchRun:
+            missing[f"recording of rank {each.rank}"] = 1
+    return parts or [recording], missing
+
+
+def _of_rank(read: _Reading, ended: ExitInfo) -> dict[str, Any]:
+    how = _exit(None, read) or ended
+    return {
+        "rank": read.rank,
+        "pid": read.recording.pid,
+        "steps": read.last_step + 1,
+        "exit": {"kind": how.kind, "code": how.code, "detail": how.detail},
+    }
 
 
 class _Reading:
@@ -122,18 +156,23 @@ class _Reading:
                 self.goodbye = record
         self.engine.close()
 
+    @property
+    def last_step(self) -> int:
+        """-1 before there is one."""
+        return -1 if self.chronicle.last_step is None else self.chronicle.last_step
+
 
 def _rank_of(recording: Recording) -> int:
     ranks = recording.info.ranks if recording.info is not None else []
     return next((each.rank for each in ranks if each.pid == recording.pid), 0)
 
 
-def _exit(info: RunInfo | None, lead: _Reading) -> tuple[str, int | None, str]:
+def _exit(info: RunInfo | None, read: _Reading) -> ExitInfo | None:
+    """How it ended, as the run or the process itself has said; None where neither has."""
     if info is not None and info.exit is not None:
-        return info.exit.kind, info.exit.code, info.exit.detail
-    if lead.goodbye is not None:
-        return lead.goodbye.kind, lead.goodbye.code, lead.goodbye.detail
-    return "ok", None, "still running, or its end was not recorded"
+        return info.exit
+    goodbye = read.goodbye
+    return ExitInfo(goodbye.kind, goodbye.code, goodbye.detail) if goodbye else None
 
 
 def _kept_report(path: Path) -> dict[str, Any] | None:

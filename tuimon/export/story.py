@@ -114,6 +114,9 @@ def _ending(document: Document) -> str:
     run, how = document["run"], document["run"].get("exit") or {}
     steps = f"{count(run.get('steps'))} steps"
     kind = how.get("kind")
+    if kind in ("running", "unrecorded"):
+        detail = str(how.get("detail"))
+        return f"{detail[:1].upper()}{detail[1:]}."
     if kind == "ok" and how.get("code") in (0, None):
         detail = how.get("detail") or ""
         return f"It ran {steps}" + (f"; {detail}." if detail else " and ended by itself.")
