@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -106,3 +108,17 @@ def test_n_goes_to_trouble_on_every_screen_with_a_time() -> None:
     shown = Shown(FULL, (120, 40))
     assert "step 320 " in shown.press("data", "down")
     assert "step 360 " in shown.press("last_bad") and "7 NaN" in shown.press()
+
+
+@pytest.mark.parametrize("size", SMALL)
+def test_no_line_of_words_ends_within_a_word(size: tuple[int, int]) -> None:
+    told = re.findall(r"[^\s,]+", f"{FULL.events[-1].text} {FULL.events[-1].detail}")
+    lines = Shown(FULL, size).press().splitlines()
+    for line in (lines[1], *lines[-3:]):
+        for cut in re.findall(r"(\S+)…", line):
+            assert cut in told, line
+
+
+def test_what_the_red_line_says_is_not_said_again() -> None:
+    text = Shown(FULL, (80, 24)).press()
+    assert text.count("NaN gradients in 163 layers") == 1 and "after growing" in text

@@ -10,7 +10,7 @@ from tuimon.model.records import NON_FINITE
 from tuimon.tui import crossing
 from tuimon.tui.marking import columns_of, mark_row
 from tuimon.tui.ordering import TREE, WORDS, settle_order
-from tuimon.tui.rows import Row, centred, data, fit, framed, text, thumb_of
+from tuimon.tui.rows import Row, centred, data, ending, fit, framed, text, thumb_of
 from tuimon.tui.scene import HeatDesk, Scene
 from tuimon.tui.theme import Look
 from tuimon.tui.tree import TreeRow
@@ -283,8 +283,8 @@ def _label(look: Look, row: TreeRow, width: int, *, bad: bool, selected: bool) -
     pad = look.style("text", bg)
     label = row.label
     room = width - len(head)
-    if label == row.path and len(label) > room > 1:  # without the modules above: its end tells
-        label = look.glyphs.ellipsis + label[1 - room :]
+    if label == row.path:
+        label = ending(look, label, room)
     parts = [text(look, head, colour, bg), data(look, label, colour, bg, bold=selected)]
     return fit(look, parts, width, pad=pad)
 

@@ -14,6 +14,8 @@ from tuimon.tui.theme import Look
 
 Row = list[Segment]
 
+_FEW_CELLS = 14
+
 
 def text(
     look: Look, content: str, fg: str = "text", bg: str = "", *, bold: bool = False
@@ -54,12 +56,24 @@ def fit(look: Look, row: Sequence[Segment], width: int, *, pad: Style | None = N
 
 
 def shortened(look: Look, words: str, width: int) -> str:
-    """At most `width` cells of a sentence, cut behind a word where that leaves enough of it."""
+    """At most `width` cells of a sentence, cut behind a word where that leaves enough of it.
+
+    Of what stands behind two blanks nothing is left rather than a word or two.
+    """
     if cell_len(words) <= width:
         return words
     head = set_cell_size(words, max(0, width - 1))
-    place = head.rfind(" ")
+    place = head.rfind("  ")
+    if not len(head) // 2 < place > len(head) - _FEW_CELLS:
+        place = head.rfind(" ")
     return (head[:place] if place > width // 2 else head).rstrip(" ,;:") + look.glyphs.ellipsis
+
+
+def ending(look: Look, name: str, width: int) -> str:
+    """At most `width` cells of a dotted name: its end tells, without the modules above."""
+    if cell_len(name) <= width or width < 2:
+        return name
+    return look.glyphs.ellipsis + name[1 - width :]
 
 
 def chunks(words: str, width: int) -> list[str]:
@@ -198,6 +212,8 @@ def centred(look: Look, words: str, width: int, height: int, *, fg: str = "dim")
             else:
                 current = f"{current} {word}".strip()
         lines.append(current)
+    if 0 < height < len(lines):
+        lines[height - 1] = shortened(look, " ".join(lines[height - 1 : height + 1]), width - 2)
     above = max(0, (height - len(lines)) // 2)
     rows = [fit(look, [], width) for _ in range(above)]
     for item in lines[: max(0, height - above)]:

@@ -134,7 +134,8 @@ class Look(msgspec.Struct):
     def _make(self, fg: str, bg: str, bold: bool) -> Style:
         if self.colours == NONE:
             badge = bg in ("nan", "inf", "warn", "bad", "ok", "selected", "zero_bg", "key")
-            return Style(bold=bold or fg == "strong" or None, reverse=badge or None)
+            stands_out = bold or fg in ("strong", "focus")
+            return Style(bold=stands_out or None, reverse=badge or None)
         # A palette is made for its own background; sixteen colours go with the terminal's.
         back = self.colour(bg or "bg")
         return Style(

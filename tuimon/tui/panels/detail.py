@@ -16,10 +16,11 @@ from tuimon.model.records import (
     UNMEASURED,
     LayerTable,
 )
+from tuimon.model.text import plain
 from tuimon.model.units import DASH, count, number, size_bytes
 from tuimon.tui.heatmap import CellTable, heat_window, visible_codes
 from tuimon.tui.panels.sampled import sample_rows
-from tuimon.tui.rows import Row, data, fit, framed, text
+from tuimon.tui.rows import Row, data, ending, fit, framed, text
 from tuimon.tui.scene import Scene
 from tuimon.tui.tree import TreeRow
 from tuimon.view.frame import HeatView
@@ -87,7 +88,7 @@ class DetailPanel:
         if rows and frame.heat is not None and frame.layers is not None:
             row = rows[min(scene.heat.cursor, len(rows) - 1)]
             body = self._row(scene, frame.heat, row, inner)
-            body += self._largest(scene, frame.heat, frame.layers, room - len(body))
+            body += self._largest(scene, frame.heat, frame.layers, (width - 2, room - len(body)))
         body = [fit(look, line, inner) for line in body[:room]]
         body += [fit(look, [], inner) for _ in range(room - len(body))]
         kind = (
@@ -115,7 +116,8 @@ class DetailPanel:
             ("gradient", flag_words(bits), "bad" if bits & NON_FINITE else "ok"),
             ("ever bad", f"{bad_members:,} of {len(members):,}", "warn" if bad_members else "text"),
         ]
-        lines: list[Row] = [[data(look, f" {row.path}", "strong", bold=True)], []]
+        path = ending(look, plain(row.path), width - 1)
+        lines: list[Row] = [[text(look, f" {path}", "strong", bold=True)], []]
         lines += [
             [text(look, f" {word:<10}", "dim"), data(look, value, colour)]
             for word, value, colour in pairs
@@ -140,8 +142,10 @@ class DetailPanel:
         words = f" all steps, {bucket:,} a cell" if bucket > 1 else " all steps"
         return [[text(look, words, "dim")], [text(look, " "), *self._cells.row(codes[0])]]
 
-    def _largest(self, scene: Scene, heat: HeatView, table: LayerTable, room: int) -> list[Row]:
-        look = scene.look
+    def _largest(
+        self, scene: Scene, heat: HeatView, table: LayerTable, cells: tuple[int, int]
+    ) -> list[Row]:
+        look, (width, room) = scene.look, cells
         norms = heat.latest_norm()
         flags = heat.latest_flags()
         if room < 3 or not len(norms):
@@ -155,9 +159,8 @@ class DetailPanel:
                 continue
             words = flag_words(int(flags[index])) if bad[index] else number(float(norms[index]), 3)
             colour = "bad" if bad[index] else "text"
-            lines.append(
-                [text(look, f" {words:>9}  ", colour), data(look, table.names[index], "dim")]
-            )
+            name = ending(look, plain(table.names[index]), width - 12)
+            lines.append([text(look, f" {words:>9}  ", colour), text(look, name, "dim")])
         return lines
 
 

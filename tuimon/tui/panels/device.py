@@ -6,17 +6,20 @@ import math
 
 import numpy as np
 
-from tuimon.model.records import DeviceReading
+from tuimon.model.records import DeviceReading, Event
 from tuimon.model.snapshots import SnapshotState
+from tuimon.model.text import plain
 from tuimon.model.units import DASH, count, duration_s, number, percent, size_bytes
 from tuimon.tui.braille import spark
+from tuimon.tui.panels.header import visible_alert
 from tuimon.tui.panels.sampled import sampling_words
-from tuimon.tui.rows import Row, data, fit, framed, text, width_of
+from tuimon.tui.rows import Row, data, fit, framed, shortened, text, width_of
 from tuimon.tui.scene import Scene
 from tuimon.tui.theme import Look
-from tuimon.view.frame import Frame
+from tuimon.view.frame import LATE, LIVE, Frame
 
 _BAR_CELLS = 12
+_WHOLE = 1 << 10  # cells: nothing is left out
 _FULL_WARN = 0.9  # a device above this share of its memory is close to an out-of-memory
 
 
@@ -196,19 +199,19 @@ class StepPanel:
 
     def key(self, scene: Scene) -> object:
         """Changes when a printed figure changes."""
-        return tuple(part.text for row in self._body(scene) for part in row)
+        return tuple(part.text for row in self._body(scene, _WHOLE) for part in row)
 
     def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
         """The panel."""
         look = scene.look
         title = [text(look, "step", "strong", bold=True)]
-        body = [fit(look, row, width - 2) for row in self._body(scene)[: height - 2]]
+        body = [fit(look, row, width - 2) for row in self._body(scene, width - 2)[: height - 2]]
         body += [fit(look, [], width - 2) for _ in range(height - 2 - len(body))]
         step_s = scene.frame.timing.step_s
         reading = [[text(look, duration_s(step_s), "strong", bold=True)]]
         return framed(look, body, width, title=title, reading=reading, focused=focused)
 
-    def _body(self, scene: Scene) -> list[Row]:
+    def _body(self, scene: Scene, width: int) -> list[Row]:
         look, frame = scene.look, scene.frame
         timing, system = frame.timing, frame.system
         parts: Row = [text(look, " time ", "dim")]
@@ -227,7 +230,8 @@ class StepPanel:
         cost += [text(look, " of a step, lost ", "dim"), text(look, count(lost), _warns(lost))]
         if lost:
             most = max(frame.lost, key=frame.lost.__getitem__)
-            cost.append(text(look, f" {most}{', …' if len(frame.lost) > 1 else ''}", "dim"))
+            why = text(look, f" {most}{', …' if len(frame.lost) > 1 else ''}", "dim")
+            cost += [why] if width_of([*cost, why]) <= width else []
         governor = frame.samples.governor if frame.samples else None
         extras: Row = [text(look, " extra ", "dim"), text(look, "sampling ", "dim")]
         extras.append(text(look, sampling_words(governor)))
@@ -291,54 +295,64 @@ class CompactPanel:
         """Changes when a printed figure changes."""
         frame = scene.frame
         newest = frame.events[-1] if frame.events else None
-        return (tuple(part.text for part in self._figures(scene)), newest)
+        figures = tuple(part.text for group in self._figures(scene) for part in group)
+        return (figures, newest, visible_alert(scene) is None)
 
     def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
         """Two rows."""
         look, frame = scene.look, scene.frame
+        figures: Row = []
+        for group in self._figures(scene):
+            if width_of(figures) + width_of(group) <= width:
+                figures += group
         if not frame.events:
-            return [
-                fit(look, self._figures(scene), width),
-                fit(look, [text(look, " no events yet", "dim")], width),
-            ]
-        event = frame.events[-1]
+            line = [text(look, " no events yet", "dim")]
+        else:
+            line = self._newest(scene, frame.events[-1], width)
+        return [fit(look, figures, width), fit(look, line, width)]
+
+    def _newest(self, scene: Scene, event: Event, width: int) -> Row:
+        """The newest event; where the line above tells of it, what is known beyond that."""
+        look, alert = scene.look, visible_alert(scene)
         colour = {"critical": "bad", "warning": "warn"}.get(event.severity, "key")
         mark = getattr(look.glyphs, event.severity, look.glyphs.info)
         # What an autopsy says begins with the step it is about.
         named = event.step is None or event.kind == "autopsy"
-        where = "" if named else f"{event.step:,} "
-        line = [
-            text(look, f" {mark} ", colour, bold=True),
-            text(look, where, "dim"),
-            data(look, event.text),
-            data(look, f"  {event.detail}", "dim"),
-        ]
-        return [fit(look, self._figures(scene), width), fit(look, line, width)]
+        head: Row = [text(look, f" {mark} ", colour, bold=True)]
+        detail = ", ".join(plain(line) for line in event.detail.splitlines())
+        is_told = alert is not None and alert.event == event and scene.frame.state in (LIVE, LATE)
+        if not (detail and is_told):
+            head.append(text(look, "" if named else f"{event.step:,} ", "dim"))
+            head.append(data(look, f"{event.text}  "))
+        return [*head, text(look, shortened(look, detail, width - width_of(head)), "dim")]
 
-    def _figures(self, scene: Scene) -> Row:
+    def _figures(self, scene: Scene) -> list[Row]:
         look, frame = scene.look, scene.frame
         system = frame.system
-        row: Row = []
         if system is not None and system.devices:
             device = system.devices[0]
             share = share_of(device.memory_used_bytes, device.memory_total_bytes)
-            row += [text(look, " gpu ", "dim"), *share_bar(look, share, 10)]
+            row = [text(look, " gpu ", "dim"), *share_bar(look, share, 10)]
             row.append(text(look, f" {gib(device.memory_used_bytes)}", "strong", bold=True))
             row.append(text(look, f"/{gib(device.memory_total_bytes)}G", "dim"))
         else:
             rss = system.trainer_rss_bytes if system else None
-            row += [text(look, " rss ", "dim"), text(look, size_bytes(rss))]
-        row += [text(look, "  clip ", "dim"), *clip_words(look, frame)[:1]]
-        row += [
-            text(look, "  lr ", "dim"),
-            text(look, number(frame.lrs[0] if frame.lrs else None, 3)),
-        ]
+            row = [text(look, " rss ", "dim"), text(look, size_bytes(rss))]
+        groups: list[Row] = [row, [text(look, "  clip ", "dim"), *clip_words(look, frame)[:1]]]
+        rate = number(frame.lrs[0] if frame.lrs else None, 3)
+        groups.append([text(look, "  lr ", "dim"), text(look, rate)])
         if frame.amp is not None:
-            row += [text(look, "  amp ", "dim"), text(look, number(frame.amp.scale, 6), "strong")]
+            scale = number(frame.amp.scale, 6)
+            groups.append([text(look, "  amp ", "dim"), text(look, scale, "strong")])
             colour = "warn" if frame.amp.skipped else "text"
-            row += [text(look, " skipped ", "dim"), text(look, count(frame.amp.skipped), colour)]
-        row += [text(look, "  cost ", "dim"), text(look, percent(frame.timing.cost_frac))]
+            skipped = count(frame.amp.skipped)
+            groups.append([text(look, "  skipped ", "dim"), text(look, skipped, colour)])
+        cost = percent(frame.timing.cost_frac)
+        groups.append([text(look, "  cost ", "dim"), text(look, cost)])
         if (kept := frame.snapshots) is not None:
-            row += [text(look, "  snap ", "dim"), text(look, duration_s(kept.took_s))]
-            row.append(text(look, f"/{kept.every:,} {size_bytes(kept.held_bytes)}", "dim"))
-        return row
+            words = f"/{kept.every:,} {size_bytes(kept.held_bytes)}"
+            took = duration_s(kept.took_s)
+            groups.append(
+                [text(look, "  snap ", "dim"), text(look, took), text(look, words, "dim")]
+            )
+        return groups

@@ -9,7 +9,7 @@ from tuimon.model.records import CommandState
 from tuimon.model.text import plain
 from tuimon.tui.event_log import entries
 from tuimon.tui.panels.header import clock
-from tuimon.tui.rows import Row, centred, data, fit, framed, text
+from tuimon.tui.rows import Row, centred, data, fit, framed, text, thumb_of
 from tuimon.tui.scene import EVENTS, Scene
 from tuimon.tui.theme import Look
 from tuimon.view.incidents import Incident
@@ -65,10 +65,13 @@ class EventsPanel:
         room, inner = height - 2, width - 2
         if not events:
             words = "nothing matches" if scene.log.filter else "no events yet"
-            body = centred(look, words, inner, room)
+            body, thumb = centred(look, words, inner, room), None
         else:
             body = self._list(scene, events, inner, room)
-        return framed(look, body, width, title=title, reading=reading, focused=focused)
+            rows = max(1, len(set(self.entry_of_row)))  # of these the list is so many times as long
+            first = self.entry_of_row[0] * room // rows
+            thumb = thumb_of(first, room, len(events) * room // rows)
+        return framed(look, body, width, title=title, reading=reading, focused=focused, thumb=thumb)
 
     def _list(self, scene: Scene, events: list[Incident], width: int, room: int) -> list[Row]:
         """Events from the top, scrolled so that the cursor's is whole."""

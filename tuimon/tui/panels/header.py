@@ -292,8 +292,9 @@ class AlertPanel:
         for at, line in enumerate(lines):
             mark = f" {look.glyphs.info} " if at == 0 else "   "
             tail = [] if at else self._left(look, frame)
-            parts = [Segment(mark, style), Segment(data(look, line).text, style)]
-            rows.append([*fit(look, parts, width - width_of(tail), pad=style), *tail])
+            room = width - width_of(tail)
+            words = shortened(look, mark + data(look, line).text, room)
+            rows.append([*fit(look, [Segment(words, style)], room, pad=style), *tail])
         return rows
 
     def _left(self, look: Look, frame: Frame) -> Row:
@@ -307,12 +308,14 @@ class AlertPanel:
         """A red line; then the first hint that leaves the words whole, or the last."""
         style = look.style("on_badge", "nan", bold=True)
         mark = " " if continues else look.glyphs.critical
-        left = [Segment(f" {mark} {data(look, words).text}", style)]
+        words = f" {mark} {data(look, words).text}"
         for hint in hints:
             right = [Segment(f"  {hint} ", style)]
-            if width_of(left) <= width - width_of(right) or hint == hints[-1]:
-                return [*fit(look, left, width - width_of(right), pad=style), *right]
-        return fit(look, left, width, pad=style)
+            room = width - width_of(right)
+            if cell_len(words) <= room or hint == hints[-1]:
+                left = [Segment(shortened(look, words, room), style)]
+                return [*fit(look, left, room, pad=style), *right]
+        return fit(look, [Segment(shortened(look, words, width), style)], width, pad=style)
 
 
 def _told(incident: Incident) -> str:
