@@ -9,7 +9,7 @@ from textual.events import Key, Paste
 from tuimon.tui.actions import ACTIONS, Action, actions
 from tuimon.tui.bridge import Clock
 from tuimon.tui.dialogs import Dialog, TypedLine
-from tuimon.tui.rows import Row, data, fit, framed, text
+from tuimon.tui.rows import Row, data, fit, framed, shortened, text, thumb_of
 from tuimon.tui.theme import Look
 
 _WIDTH = 72
@@ -75,8 +75,16 @@ class PaletteDialog(Dialog[str | None]):
         ]
         title = [text(look, "actions", "strong", bold=True)]
         reading = [[text(look, f"{len(found):,}", "dim")]]
+        thumb = thumb_of(top, room, len(found))
         rows = framed(
-            look, body, width, title=title, reading=reading, foot_right=foot, focused=True
+            look,
+            body,
+            width,
+            title=title,
+            reading=reading,
+            foot_right=foot,
+            focused=True,
+            thumb=thumb and (thumb[0] + 2, thumb[1] + 2),  # below the line and a blank
         )
         self.sheet.show(look, rows, width)
 
@@ -86,9 +94,10 @@ class PaletteDialog(Dialog[str | None]):
         is_closed = self.readonly and action.needs_training
         colour = "faint" if is_closed else "strong" if selected else "text"
         tail = " (read-only)" if is_closed else " (asks)" if action.asks_first else ""
+        room = width - _KEYS - 2 - len(tail)
         parts = [
             text(look, f"  {' '.join(action.keys):<{_KEYS}}", "key", back, bold=True),
-            text(look, action.description, colour, back),
+            text(look, shortened(look, action.description, room), colour, back),
             text(look, tail, "dim", back),
         ]
         return fit(look, parts, width, pad=look.style("text", back))

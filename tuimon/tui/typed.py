@@ -78,7 +78,10 @@ class FilterDialog(Dialog[str]):
         """The line."""
         width = self.app.size.width
         head: Row = [text(self.look, f" {self.words[0]} ", "key", "selected", bold=True)]
-        tail = text(self.look, f" {self.words[1]} ", "dim", "selected")
+        told = self.words[1]
+        if 2 * cell_len(told) > width:  # the line comes first
+            told = told.rpartition("; ")[2]
+        tail = text(self.look, f" {told} ", "dim", "selected")
         room = max(4, width - cell_len(head[0].text) - cell_len(tail.text))
         row = [*head, *self.line.row(self.look, room), tail]
         self.sheet.show(self.look, [fit(self.look, row, width)], width)

@@ -145,7 +145,10 @@ def wrapped(detail: str, width: int, *, limit: int) -> list[str]:
         if current.strip():
             lines.append(current)
     if len(lines) > limit:
-        lines = [*lines[: limit - 1], lines[limit - 1].ljust(width)[: width - 1].rstrip() + "…"]
+        last = lines[limit - 1]
+        if cell_len(last) >= width:
+            last = last.rpartition(" ")[0] or last[: width - 1]
+        lines = [*lines[: limit - 1], last.rstrip() + "…"]
     return lines
 
 
