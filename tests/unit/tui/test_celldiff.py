@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import pyte
@@ -26,6 +27,10 @@ STYLES = (
     Style(color="#afd7ff", bgcolor="#121212"),
     Style(bgcolor="#303030"),
     Style(reverse=True),
+    Style(color="#000000", bgcolor="#875f00"),
+    Style(color="#875f00", bgcolor="#303030"),
+    Style(color="#303030", bgcolor="#875f00", underline=True),
+    Style(bold=True, bgcolor="#875f00"),
 )
 Cells = list[list[tuple[str, int]]]
 
@@ -56,20 +61,30 @@ class Terminal:
         return written
 
     def shows(self, cells: Cells) -> bool:
-        """Whether characters and looks are those of the cells."""
-        reference = Terminal()
-        reference.take(whole(cells))
-        return bool(
-            self.screen.display == ["".join(c for c, _ in row) for row in cells]
-            and all(
-                self.screen.buffer[y][x] == reference.screen.buffer[y][x]
-                for y in range(HEIGHT)
-                for x in range(WIDTH)
-            )
+        """Whether characters and looks are those of the cells, each drawn by itself."""
+        drawn = pyte.Screen(WIDTH, HEIGHT)
+        stream = pyte.Stream(drawn)
+        for y, row in enumerate(cells):
+            stream.feed(f"\x1b[{y + 1}H")
+            for c, s in row:
+                stream.feed("\x1b[0m" + STYLES[s].render(c, color_system=ColorSystem.TRUECOLOR))
+        return all(
+            seen(self.screen.buffer[y][x]) == seen(drawn.buffer[y][x])
+            for y in range(HEIGHT)
+            for x in range(WIDTH)
         )
 
 
-cell = st.tuples(st.sampled_from("ab⣿│N "), st.integers(0, len(STYLES) - 1))
+def seen(char: Any) -> tuple[object, ...]:
+    """What an eye tells cells apart by: a blank one has its background and its lines."""
+    front, back = (char.bg, char.fg) if char.reverse else (char.fg, char.bg)
+    lines = (char.underscore, char.strikethrough, char.blink)
+    if char.data == " ":
+        return " ", back, lines, front if any(lines) else ""
+    return char.data, back, lines, front, char.bold, char.italics
+
+
+cell = st.tuples(st.sampled_from("ab⣿│N    "), st.integers(0, len(STYLES) - 1))
 grid = st.lists(st.lists(cell, min_size=WIDTH, max_size=WIDTH), min_size=HEIGHT, max_size=HEIGHT)
 
 
@@ -116,6 +131,39 @@ def test_a_column_of_a_map_costs_little_more_than_its_cells() -> None:
         cells[row][HEIGHT - row] = ("x", 0)  # also back by one column each
     terminal.take(whole(cells))
     assert terminal.shows(cells)
+
+
+def test_blanks_of_two_colours_take_turns_by_reverse_video() -> None:
+    terminal = Terminal()
+    cells = blank()
+    terminal.take(whole(cells))
+    cells[1] = [(" ", 3), (" ", 5)] * (WIDTH // 2)
+    written = terminal.take(whole(cells))
+    assert len(written) < 40 + 6 * WIDTH
+    assert terminal.shows(cells)
+    cells[1][4] = ("N", 5)  # and text among them is what it is
+    terminal.take(whole(cells))
+    assert terminal.shows(cells)
+
+
+def test_sixteen_colours_are_never_swapped() -> None:
+    """Not every terminal has the bright ones behind the text as well."""
+    cells = [[(" ", 3), (" ", 5)] * (WIDTH // 2) for _ in range(HEIGHT)]
+    written = ScreenMemory().changes(whole(cells), ColorSystem.STANDARD)
+    assert written and "\x1b[7" not in written
+
+
+def test_cells_that_stay_are_jumped_over_where_their_colours_would_cost_more() -> None:
+    terminal = Terminal()
+    cells = blank()
+    cells[0] = [(" ", s) for s in (3, 5, 6, 3, 5)] + [(" ", 0)] * (WIDTH - 5)
+    terminal.take(whole(cells))
+    cells[0][0] = cells[0][4] = ("x", 6)
+    written = terminal.take(whole(cells))
+    assert "\x1b[3C" in written and len(written) < 50
+    assert terminal.shows(cells)
+    cells[0][10] = cells[0][12] = ("x", 0)
+    assert "x x" in terminal.take(whole(cells))
 
 
 def test_chops_of_a_row_are_joined_and_holes_are_left_alone() -> None:
