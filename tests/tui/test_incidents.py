@@ -110,7 +110,7 @@ async def test_the_selection_stays_on_its_entry_while_events_come_in() -> None:
         text = await viewer.show(replace(frame, events=(*frame.events, late)))
         assert "tensors written" in text and "module    loss code" in text
         # The list follows what is new again from its top.
-        text = await viewer.press("tab", "g", "tab", "tab")
+        text = await viewer.press("shift+tab", "g", "tab")
         assert "operation" not in text
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.tui.fake import FakeRun, FakeSeries
 from tests.tui.full import full_frame
+from tuimon.model.records import CommandState
 from tuimon.tui.choices import CHOICES, settle_focus
 from tuimon.tui.glyphs import ASCII, BRAILLE, GlyphSet
 from tuimon.tui.hinting import hints
@@ -122,3 +124,15 @@ def test_no_line_of_words_ends_within_a_word(size: tuple[int, int]) -> None:
 def test_what_the_red_line_says_is_not_said_again() -> None:
     text = Shown(FULL, (80, 24)).press()
     assert text.count("NaN gradients in 163 layers") == 1 and "after growing" in text
+
+
+@pytest.mark.parametrize("size", SMALL)
+def test_commands_can_be_read_where_there_is_little_room(size: tuple[int, int]) -> None:
+    done = tuple(
+        CommandState(f"id{at}", "Pause", "applied", step=at, by="ada", asked_at_s=1e9 + at)
+        for at in range(30)
+    )
+    shown = Shown(replace(FULL, commands=done), size)
+    shown.press("events", "previous_panel")
+    assert shown.scene.focus == "ledger" and "step 29" in shown.press()
+    assert "step 0" in shown.press("zoom", "bottom")

@@ -45,6 +45,7 @@ ON_DEVICES = "devices"
 ON_RUNS = "runs"
 ON_ACCOUNT = "account"
 ON_HOST = ("split", "host", "cost")
+ON_LEDGER = "ledger"
 # What j, k and the wheel move in.
 LISTS = (
     ON_LAYERS,
@@ -60,6 +61,7 @@ LISTS = (
     ON_RUNS,
     ON_ACCOUNT,
     *ON_HOST,
+    ON_LEDGER,
 )
 
 

@@ -48,7 +48,7 @@ from tuimon.tui.scene import (
 from tuimon.tui.screens import CHART_PREFIX, Box, chart_names
 from tuimon.tui.scrolling import FAR
 
-_UNFOCUSABLE = ("header", "alert", "footer", "detail", "ledger", "compact", "more", "tiny")
+_UNFOCUSABLE = ("header", "alert", "footer", "detail", "compact", "more", "tiny")
 _TIMED = (OVERVIEW, CHARTS, LAYER, AMP, SYSTEM)  # screens with a chart
 _FIRST_PANEL = {
     OVERVIEW: "loss",

@@ -169,7 +169,10 @@ def _layers(width: int, body: int, top: int) -> list[Box]:
 def _events(scene: Scene, width: int, body: int, top: int) -> list[Box]:
     if width < WIDE_COLUMNS:
         above = min(8, max(5, body // 3))
-        return _stack(["events", "incident"], [above, body - above], x=0, y=top, width=width)
+        ledger = min(body // 5, 2 + len(scene.frame.commands)) if scene.frame.commands else 0
+        names = ["events", "incident", "ledger"][: 3 if ledger else 2]
+        sizes = [above, body - above - ledger, ledger][: len(names)]
+        return _stack(names, sizes, x=0, y=top, width=width)
     left = max(LIST_COLUMNS, width // 3)
     ledger = max(3, min(body // 4, 2 + len(scene.frame.commands)))
     boxes = _stack(["events", "ledger"], [body - ledger, ledger], x=0, y=top, width=left)

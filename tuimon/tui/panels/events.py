@@ -9,6 +9,7 @@ from tuimon.model.records import CommandState
 from tuimon.model.text import plain
 from tuimon.tui.event_log import entries
 from tuimon.tui.panels.header import clock
+from tuimon.tui.panels.system import in_sight
 from tuimon.tui.rows import Row, centred, data, fit, framed, text, thumb_of
 from tuimon.tui.scene import EVENTS, Scene
 from tuimon.tui.theme import Look
@@ -156,12 +157,12 @@ class LedgerPanel:
     """Commands and how far each has come."""
 
     name = "ledger"
-    can_focus = False
+    can_focus = True
     rest_s = 0.0
 
     def key(self, scene: Scene) -> object:
         """Changes with the commands."""
-        return scene.frame.commands
+        return (scene.frame.commands, scene.scroll(self.name).top)
 
     def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
         """The panel."""
@@ -176,5 +177,7 @@ class LedgerPanel:
             rows.append(fit(look, line, width - 2))
         if not rows:
             rows = centred(look, "no command has been sent to this run", width - 2, room)
-        rows = rows[:room] + [fit(look, [], width - 2) for _ in range(room - len(rows))]
-        return framed(look, rows, width, title=title, focused=focused)
+        count = len(scene.frame.commands)
+        reading = [[text(look, f"{count:,}", "dim")]] if count else []
+        rows, thumb = in_sight(scene, self.name, rows, (width - 2, room))
+        return framed(look, rows, width, title=title, reading=reading, focused=focused, thumb=thumb)

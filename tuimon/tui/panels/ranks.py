@@ -15,7 +15,7 @@ from tuimon.model.ranks import RankRow, RankRows
 from tuimon.model.records import ENDED, HELD, PAUSED, RUNNING, STATE_NAMES
 from tuimon.model.text import plain
 from tuimon.model.units import DASH, count, duration_s, number
-from tuimon.tui.rows import Row, centred, data, fit, framed, text
+from tuimon.tui.rows import Row, centred, data, fit, framed, text, thumb_of
 from tuimon.tui.scene import Scene
 from tuimon.tui.theme import Look
 
@@ -71,6 +71,7 @@ class RanksPanel:
         lines = max(min(total, room - len(said)), min(total, LEAST_ROWS))
         desk.top = max(0, min(desk.top, desk.cursor, total - lines))
         desk.top = max(desk.top, desk.cursor - lines + 1)
+        thumb = thumb_of(desk.top, lines, total)
         rows = [fit(look, _head(look, inner), inner)]
         for index in range(desk.top, min(total, desk.top + lines)):
             is_selected = focused and index == desk.cursor
@@ -89,6 +90,7 @@ class RanksPanel:
             reading=[[text(look, _summary(ranks), "dim")]],
             foot=[text(look, "j k select  r look at it", "dim")],
             focused=focused,
+            thumb=thumb and (thumb[0] + 1, thumb[1] + 1),  # below the head
         )
 
 

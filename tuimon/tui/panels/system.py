@@ -60,7 +60,7 @@ class _Readings:
         return (frame.system, frame.timing, tuple(frame.memory.items()), place.top, frame.samples)
 
 
-def _in_sight(
+def in_sight(
     scene: Scene, name: str, rows: Sequence[Row], size: tuple[int, int]
 ) -> tuple[list[Row], tuple[int, int] | None]:
     """The rows that a panel of so many cells shows, and its scroll thumb; stays where it is put."""
@@ -90,7 +90,7 @@ class DevicesPanel(_Readings):
             return framed(look, body, width, title=title, focused=focused)
         past = readings_of(frame)
         rows = [row for device in devices for row in _device(look, frame, device, past, inner)]
-        body, thumb = _in_sight(scene, self.name, rows[:-1], (inner, room))
+        body, thumb = in_sight(scene, self.name, rows[:-1], (inner, room))
         names = sorted({device.name for device in devices})
         reading = [[data(look, f"{names[0][:24]} ×{len(devices)}", "dim")]]
         return framed(look, body, width, title=title, reading=reading, focused=focused, thumb=thumb)
@@ -184,7 +184,7 @@ class HostPanel(_Readings):
             body = centred(look, words, inner, room)
             return framed(look, body, width, title=title, focused=focused)
         rows = self._rows(look, frame, inner, wide=room >= _TALL)
-        body, thumb = _in_sight(scene, self.name, rows, (inner, room))
+        body, thumb = in_sight(scene, self.name, rows, (inner, room))
         reading = [[data(look, frame.host, "dim")]] if frame.host else []
         return framed(look, body, width, title=title, reading=reading, focused=focused, thumb=thumb)
 
@@ -239,7 +239,7 @@ class SplitPanel(_Readings):
             body = centred(look, words, inner, room)
             return framed(look, body, width, title=title, focused=focused)
         rows = split_rows(look, scene.frame, inner)
-        body, thumb = _in_sight(scene, self.name, rows, (inner, room))
+        body, thumb = in_sight(scene, self.name, rows, (inner, room))
         rate = 1 / timing.step_s if timing.step_s > 0 else None
         reading = [[text(look, duration_s(timing.step_s), "strong", bold=True)]]
         reading.append([text(look, f"{number(rate, 3)} a second", "dim")])
@@ -282,7 +282,7 @@ class CostPanel(_Readings):
         """The panel."""
         look, frame = scene.look, scene.frame
         room, inner = height - 2, width - 2
-        body, thumb = _in_sight(scene, self.name, _cost_rows(look, frame), (inner, room))
+        body, thumb = in_sight(scene, self.name, _cost_rows(look, frame), (inner, room))
         title: Row = [text(look, "tuimon itself", "strong", bold=True)]
         return framed(look, body, width, title=title, focused=focused, thumb=thumb)
 
