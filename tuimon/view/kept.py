@@ -49,7 +49,7 @@ def read_kept() -> tuple[Kept, str]:
         why = error.strerror or type(error).__name__
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         why = plain(str(error), 80)
-    return Kept(), f"what was chosen before is not used: {place}: {why}"
+    return Kept(), f"{place.name} is not used: {why}; it is in {place.parent}"
 
 
 def keep(**chosen: Any) -> None:
