@@ -103,33 +103,36 @@ class ScreenMemory:
         breaks = np.flatnonzero(np.diff(changed) > 1)
         starts = changed[np.concatenate(([0], breaks + 1))].tolist()
         ends = (changed[np.concatenate((breaks, [len(changed) - 1]))] + 1).tolist()
+        looks = ids.tolist()
         done = -_BRIDGE_CELLS - 1
         for start, end in zip(starts, ends, strict=True):
-            if start - done > _BRIDGE_CELLS or not self._cross(pen, content, ids, done, start):
+            if start - done > _BRIDGE_CELLS or not self._cross(pen, content, looks, done, start):
                 pen.go(row, column + start)
-            self._write(pen, content[start:end], ids[start:end])
+            self._write(pen, content, looks, start, end)
             # After the last column the cursor's place depends on the terminal.
             pen.at = (row, column + end) if column + end < width else None
             done = end
 
-    def _write(self, pen: Pen, content: str, ids: Ids) -> None:
-        edges = (np.flatnonzero(ids[1:] != ids[:-1]) + 1).tolist()
-        at = 0
-        for edge in [*edges, len(ids)]:
+    def _write(self, pen: Pen, content: str, looks: list[int], at: int, end: int) -> None:
+        # Mostly a few cells: a loop is quicker there than an array.
+        while at < end:
+            edge = at + 1
+            while edge < end and looks[edge] == looks[at]:
+                edge += 1
             words = content[at:edge]
-            pen.take(self._appearances, int(ids[at]), blank=not words.strip(" "))
+            pen.take(self._appearances, looks[at], blank=not words.strip(" "))
             pen.out.append(words)
             at = edge
 
-    def _cross(self, pen: Pen, content: str, ids: Ids, start: int, end: int) -> bool:
+    def _cross(self, pen: Pen, content: str, looks: list[int], start: int, end: int) -> bool:
         """Write cells that stay as they are, where that takes fewer bytes than to jump over them.
 
         In a map each of them may need a colour of its own.
         """
         before, ink = len(pen.out), pen.ink
-        number, blank = int(ids[end]), content[end] == " "
+        number, blank = looks[end], content[end] == " "
         jump, _ = self._appearances.change(ink, number, blank=blank)
-        self._write(pen, content[start:end], ids[start:end])
+        self._write(pen, content, looks, start, end)
         on, _ = self._appearances.change(pen.ink, number, blank=blank)
         written = len("".join(pen.out[before:]).encode())
         if written + len(on) < len(ahead(end - start)) + len(jump):

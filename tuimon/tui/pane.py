@@ -93,11 +93,25 @@ class Pane(Widget):
         if dirty:
             self.refresh(*(Region(0, index, box.width, 1) for index in dirty))
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Some of the rows, as they are: a pane has no border, padding or colour of its own.
+
+        Textual asks for all that lie between the first and the last row that changed.
+        """
+        width = self.size.width
+        strips = [self._line(y, width) for y in crop.line_range]
+        if crop.column_span != (0, width):
+            strips = [strip.crop(*crop.column_span) for strip in strips]
+        return strips
+
     def render_line(self, y: int) -> Strip:
         """One row, cut or padded to the widget's present width."""
+        return self._line(y, self.size.width)
+
+    def _line(self, y: int, width: int) -> Strip:
         if y >= len(self._strips):
-            return Strip.blank(self.size.width)
-        return self._strips[y].adjust_cell_length(self.size.width)
+            return Strip.blank(width)
+        return self._strips[y].adjust_cell_length(width)
 
     def on_resize(self, event: Resize) -> None:
         """Textual has given the pane its box."""
