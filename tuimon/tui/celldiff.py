@@ -87,12 +87,11 @@ class ScreenMemory:
             content = "".join([part.text for part in parts])
         if not content or row >= height or column >= width:
             return
-        number = self._appearances.number
         if not content.isascii() and cell_len(content) != len(content):
             self._whole(pen, row, column, parts, system)
             return
         points = np.frombuffer(content.encode("utf-32-le"), np.uint32)[: width - column]
-        numbers = np.array([number(part.style, system) for part in parts], np.uint16)
+        numbers = np.array(self._appearances.numbers(parts, system), np.uint16)
         ids = np.repeat(numbers, [len(part.text) for part in parts])[: len(points)]
         old_points = self._points[row, column : column + len(points)]
         old_ids = self._ids[row, column : column + len(points)]

@@ -6,10 +6,12 @@ of both: reverse video swaps them for half the bytes that a colour takes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 from rich.color import Color, ColorSystem
+from rich.segment import Segment
 from rich.style import Style
 from textual.strip import SGR_STYLES
 
@@ -61,6 +63,14 @@ class Appearances:
 
     def __len__(self) -> int:
         return len(self._looks)
+
+    def numbers(self, parts: Sequence[Segment], system: ColorSystem) -> list[int]:
+        """The ids of the styles of a row; nearly always they are known."""
+        known = self._by_style
+        try:
+            return [known[part.style] for part in parts]
+        except KeyError:
+            return [self.number(part.style, system) for part in parts]
 
     def number(self, style: Style | None, system: ColorSystem) -> int:
         """The id of a style; styles that look the same share one."""

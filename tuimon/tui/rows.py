@@ -41,10 +41,11 @@ def fit(look: Look, row: Sequence[Segment], width: int, *, pad: Style | None = N
     out: Row = []
     left = width
     for part in row:
-        size = cell_len(part.text)
+        words = part.text
+        size = len(words) if words.isascii() else cell_len(words)
         if size > left:
             if left > 0:
-                cut = set_cell_size(part.text, left - 1) + look.glyphs.ellipsis
+                cut = set_cell_size(words, left - 1) + look.glyphs.ellipsis
                 out.append(Segment(cut, part.style))
             return out
         if size:
