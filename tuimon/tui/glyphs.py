@@ -100,12 +100,15 @@ ORDER = tuple(SETS)
 
 _TO_ASCII = str.maketrans(
     {
+        **dict.fromkeys("▏▎▍▌▋▊▉█", "#"),  # bars that programs print
         "…": "~",
         "–": "-",
         "—": "-",
         "·": ".",
         "×": "x",
         "µ": "u",
+        "°": " ",
+        "÷": "/",
         "→": ">",
         "←": "<",
         "↑": "^",

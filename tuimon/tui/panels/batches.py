@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuimon.model.records import Batch
+from tuimon.model.text import plain
 from tuimon.model.units import DASH, count
 from tuimon.tui.batch_story import batch_story, is_suspicious, shape_words
 from tuimon.tui.panels.incident import wrapped
-from tuimon.tui.rows import Row, centred, data, fit, framed, text, thumb_of
+from tuimon.tui.rows import Row, centred, data, fit, framed, shortened, text, thumb_of
 from tuimon.tui.scene import Scene
 
 _NONE = "the first batch is looked at in the first training forward; later ones now and then"
@@ -88,11 +89,13 @@ class BatchesPanel:
         first = batch.inputs[0] if batch.inputs else None
         what = DASH if first is None else f"{shape_words(first.shape)} {first.dtype}"
         why = _WHY.get(batch.why, batch.why)
+        why += "  " if why else ""
+        what = shortened(look, plain(what.replace("torch.", "")), width - 14 - len(why))
         parts = [
             text(look, f" {mark} ", "bad" if bad else "key", back, bold=bad),
             text(look, f"{count(batch.step):>9}  ", tone, back, bold=selected),
-            data(look, f"{why}  " if why else "", "warn", back),
-            data(look, what.replace("torch.", ""), "text" if selected else "dim", back),
+            data(look, why, "warn", back),
+            text(look, what, "text" if selected else "dim", back),
         ]
         return fit(look, parts, width, pad=look.style("text", back))
 
