@@ -11,6 +11,7 @@ import pytest
 from tests.tui.fake import FakeRun, FakeSeries
 from tests.tui.full import full_frame
 from tuimon.model.records import CommandState
+from tuimon.tui.actions import SCREENS
 from tuimon.tui.choices import CHOICES, settle_focus
 from tuimon.tui.glyphs import ASCII, BRAILLE, GlyphSet
 from tuimon.tui.hinting import hints
@@ -18,7 +19,7 @@ from tuimon.tui.once import paint
 from tuimon.tui.scene import Scene
 from tuimon.tui.screens import arrange
 from tuimon.tui.theme import Look
-from tuimon.view.frame import Frame
+from tuimon.view.frame import HELD, WAITING, Frame, Replay
 
 FULL = full_frame()
 SMALL = ((80, 24), (60, 20))
@@ -136,3 +137,24 @@ def test_commands_can_be_read_where_there_is_little_room(size: tuple[int, int]) 
     shown.press("events", "previous_panel")
     assert shown.scene.focus == "ledger" and "step 29" in shown.press()
     assert "step 0" in shown.press("zoom", "bottom")
+
+
+@pytest.mark.parametrize(
+    "notice", ["", "clip on 0.5 accepted: it is applied before the next update"]
+)
+@pytest.mark.parametrize("size", SMALL)
+def test_every_footer_names_help_and_quit_and_cuts_no_key(
+    size: tuple[int, int], notice: str
+) -> None:
+    plays = replace(FULL, replay=Replay(True, 4.0))
+    for frame in (FULL, replace(FULL, state=HELD), Frame(state=WAITING), plays):
+        for screen in SCREENS:
+            shown = Shown(frame, size)
+            shown.scene.replays = frame.replay is not None
+            shown.scene.notice = (notice, "dim")
+            footer = shown.press(screen).splitlines()[-1]
+            assert footer.endswith("  ? help  q quit"), footer
+            known = {" ".join(hint) for hint in shown.scene.hint}
+            keys = [*footer.strip().split("  ")][bool(notice) :]
+            assert {*keys} <= known, footer
+            assert bool(notice) or "1-9 view" in keys
