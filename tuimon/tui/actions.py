@@ -18,7 +18,7 @@ from tuimon.tui.scene import (
     SYSTEM,
 )
 from tuimon.tui.screens import CHART_PREFIX
-from tuimon.view.frame import GONE, HELD, LOADING, OTHER_VERSION, PAUSED, RECONNECTING, WAITING
+from tuimon.view.frame import GONE, LOADING, OTHER_VERSION, RECONNECTING, WAITING
 
 VIEWS = "views"
 TIME = "charts"
@@ -297,7 +297,7 @@ REPLAYING = (
         shown="n N",
     ),
     Action("last_event", ("N",), "to the last one", REPLAY),
-    Action("go_to", ("J",), "go to a step", REPLAY, "go to"),
+    Action("go_to", ("J",), "go to a step", REPLAY, "seek"),
 )
 
 _TEXTUAL = {
