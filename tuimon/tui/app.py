@@ -97,6 +97,7 @@ class TuimonApp(Asking):
         self.set_interval(1 / self.options.hz, self.tick)
         self.app_resume_signal.subscribe(self, lambda _: self._repaint())
         gc.freeze()
+        gc.enable()
 
     def on_resize(self, event: events.Resize) -> None:
         """Lay the panels out anew; `size` itself changes only after this."""

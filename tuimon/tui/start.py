@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import getpass
 import os
 import sys
@@ -213,6 +214,8 @@ def watch(
     # A shell that exports them tells the size it once had; the terminal knows the present one.
     for stale in ("COLUMNS", "LINES"):
         os.environ.pop(stale, None)
+    # What is loaded now stays; to search it for garbage takes long. The app turns that on again.
+    gc.disable()
     from tuimon.tui.app import TuimonApp, ViewerOptions
 
     options = ViewerOptions(
