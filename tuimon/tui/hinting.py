@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuimon.tui.actions import UNREACHABLE, Action, actions, kind_of
-from tuimon.tui.scene import LAYER, LAYERS, LOOK, OUTPUT, RANKS, RUNS, Scene
+from tuimon.tui.scene import CHARTS, LAYER, LAYERS, LOOK, OUTPUT, RANKS, RUNS, Scene
 from tuimon.view.frame import HELD, PAUSED
 
 Hint = tuple[str, str]  # key and word
@@ -52,7 +52,8 @@ def hints(scene: Scene) -> tuple[Hint, ...]:
     own = [hint for _, hint in sorted(here, key=lambda entry: entry[0])]
     if scene.screen == LAYER:
         own = [("esc", "back"), ("j k", "layer"), *own]
-    panel = () if scene.screen in _ONE_PANEL else (_PANEL,)
+    alone = scene.screen in _ONE_PANEL or (scene.zoomed and scene.screen != CHARTS)
+    panel = () if alone else (_PANEL,)
     first = (*state, _SCREENS, *own[:1], *panel, *own[1:2])
     return (*first, *everywhere, *own[2:], ("?", "help"), ("q", "quit"))
 
