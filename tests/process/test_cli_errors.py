@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tuimon.errors import EXIT_REFUSED
 from tuimon.feed import registry
 
 
@@ -115,3 +116,16 @@ def test_settings_of_the_folder(tmp_path: Path) -> None:
     assert len(wrong.stderr.splitlines()) == 1 and "tuimon.toml" in wrong.stderr
     assert run("[run", "ls").returncode == 0
     assert run("[run", "run", "say.py", TUIMON_DISABLE="1").returncode == 0
+
+
+def test_an_output_that_takes_no_more_is_one_line(tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tuimon", "explain", "log-zero"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == EXIT_REFUSED
+    assert done.stderr == "tuimon: cannot write the output: No space left on device\n"

@@ -112,7 +112,8 @@ def test_nothing_is_left_where_none_can_be(
     model: nn.Module, space: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoint, "MARGIN_BYTES", space)
-    outcome = checkpoint.write_checkpoint(str(tmp_path), [("", model)], [], [], step=0)
+    folder = tmp_path / "new" if space else tmp_path  # not made where there is no room
+    outcome = checkpoint.write_checkpoint(str(folder), [("", model)], [], [], step=0)
     assert outcome.folder is None and words in outcome.reason
     assert os.listdir(tmp_path) == []
 

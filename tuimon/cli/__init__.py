@@ -5,6 +5,7 @@ Each subcommand imports its half of tuimon when it runs; nothing else is importe
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -16,11 +17,12 @@ from tuimon import __version__
 from tuimon.cli.grammar import InOrder, once_options, picture_options, price_option, via_option
 from tuimon.cli.reaching import ctl
 from tuimon.cli.replaying import replay
-from tuimon.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, TuimonError
+from tuimon.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE, TuimonError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 EXIT_UNEXPECTED = 1
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -50,6 +52,10 @@ def status_of(argv: list[str] | None = None) -> int:
         complain(str(error))
         return error.exit_code
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            complain(f"cannot write the output: {error.strerror}")
+            return EXIT_REFUSED
         complain(f"unexpected {type(error).__name__}: {error}; please report this")
         return EXIT_UNEXPECTED
 

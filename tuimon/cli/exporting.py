@@ -37,30 +37,29 @@ def export(
     limits = _limits(recording)
     written: dict[Path, int] = {}
     try:
-        for folder, write in ((csv, write_csv), (parquet, write_parquet)):
-            if folder is not None:
-                found = rows(recording, with_layers=with_layers)
-                written |= write(found, into(Path(folder)))
+        for place, write, suffix in (
+            (csv, write_csv, ".csv"),
+            (parquet, write_parquet, ".parquet"),
+        ):
+            if place is not None:
+                with into(Path(place), suffix) as draft:
+                    made = write(rows(recording, with_layers=with_layers), draft)
+                written |= {Path(place) / file.name: count for file, count in made.items()}
         if tensorboard is not None:
-            written |= write_tensorboard(recording, into(Path(tensorboard)))
+            with into(Path(tensorboard), ".tfevents") as draft:
+                counts = write_tensorboard(recording, draft).values()
+            written[Path(tensorboard)] = sum(counts)
     except FileExistsError as error:
         where = plain(str(error.filename), 200)
         raise Refused(f"{where} is there already; give an empty folder") from error
     except OSError as error:
         folders = [each for each in (csv, parquet, tensorboard) if each is not None]
-        where = plain(str(error.filename or " or ".join(folders)), 200)
+        where = plain(" or ".join(folders), 200)
         raise Refused(f"cannot write {where}: {error.strerror or type(error).__name__}") from error
     for path, count in written.items():
         click.echo(f"{plain(str(path), 200)}: {count:,} rows", err=True)
-    for each in limits:
+    for each in (*limits, *_lost(recording)):
         click.echo(f"tuimon: {each}", err=True)
-    lost = {reason: count for reason, count in recording.lost.items() if count}
-    if lost:
-        told = ", ".join(f"{count:,} {reason}" for reason, count in lost.items())
-        click.echo(f"tuimon: of the recording could not be read: {told}", err=True)
-    if recording.left_out:
-        told = f"{recording.left_out:,} records were thinned out of the recording to keep its bound"
-        click.echo(f"tuimon: {told}", err=True)
     return 0
 
 
@@ -77,4 +76,16 @@ def _limits(recording: Recording) -> list[str]:
     if info is not None and info.world_size > 1:
         shown = next((each.rank for each in info.ranks if each.pid == recording.pid), 0)
         told.append(f"the tables are of rank {shown} alone, of {info.world_size}")
+    return told
+
+
+def _lost(recording: Recording) -> list[str]:
+    """What of the recording is not there, once it has been read."""
+    told = []
+    if recording.lost:
+        lost = ", ".join(f"{count:,} {reason}" for reason, count in recording.lost.items())
+        told.append(f"of the recording could not be read: {lost}")
+    if recording.left_out:
+        out = f"{recording.left_out:,} records were thinned out"
+        told.append(f"{out} of the recording to keep its bound")
     return told

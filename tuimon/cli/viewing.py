@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuimon.config import price_per_hour
-from tuimon.errors import EXIT_OK, UsageError
+from tuimon.errors import EXIT_OK, Refused, UsageError
 from tuimon.feed import private, recordings, registry
 from tuimon.feed.registry import RunInfo
 from tuimon.model.text import plain
@@ -152,7 +152,7 @@ def hand_out(picture: str, svg: str | None) -> int:
     try:
         private.put(Path(svg), picture.encode())
     except OSError as error:
-        raise UsageError(f"{svg} cannot be written: {error.strerror or error}") from error
+        raise Refused(f"cannot write {svg}: {error.strerror or error}") from error
     return EXIT_OK
 
 

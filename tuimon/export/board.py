@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from tuimon.model.records import Step
 from tuimon.model.samples import HISTOGRAM_BINS, HISTOGRAM_LOW, Histogram
 from tuimon.model.text import plain
 
+_VERSION = "brain.Event:2"  # what every event file begins with
 _SCALARS = (
     *("loss", "grad_norm", "grad_norm_clipped", "loss_scale", "step_s", "data_s", "forward_s"),
     *("backward_s", "optimizer_s", "cost_s"),
@@ -30,19 +35,29 @@ def write_tensorboard(recording: Recording, folder: Path) -> dict[Path, int]:
     """
     try:
         from tensorboard.compat.proto import event_pb2, summary_pb2
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        from tensorboard.summary.writer.record_writer import RecordWriter
     except ImportError as error:
         raise UsageError('TensorBoard needs tensorboard: pip install "tuimon[export]"') from error
 
-    writer = EventFileWriter(str(folder))
-    count, time_s = 0, 0.0
+    name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
+    count = 0
+    with (folder / name).open("xb") as file:
+        writer = RecordWriter(file)
 
-    def write(step: int, value: Any) -> None:
-        nonlocal count
-        summary = summary_pb2.Summary(value=[value])
-        writer.add_event(event_pb2.Event(wall_time=time_s, step=step, summary=summary))
-        count += 1
+        def write(**what: Any) -> None:
+            writer.write(event_pb2.Event(**what).SerializeToString())
 
+        write(wall_time=time.time(), file_version=_VERSION)
+        for time_s, step, value in _values(recording, summary_pb2):
+            summary = summary_pb2.Summary(value=[value])
+            write(wall_time=time_s, step=step, summary=summary)
+            count += 1
+    return {folder: count}
+
+
+def _values(recording: Recording, summary_pb2: Any) -> Iterator[tuple[float, int, Any]]:
+    """(unix time, step, value) of everything that it shows."""
+    time_s = 0.0
     for row in rows.rows(recording):
         values = row.values
         time_s = values.get("time_s") or time_s
@@ -52,18 +67,16 @@ def write_tensorboard(recording: Recording, folder: Path) -> dict[Path, int]:
             found["skipped"] = float(values["skipped"]) if values["skipped"] else None
             for name, value in found.items():
                 if value is not None:
-                    write(values["step"], _scalar(prefix + name, value, summary_pb2))
+                    yield time_s, values["step"], _scalar(prefix + name, value, summary_pb2)
         elif row.table == rows.SCALARS:
-            write(values["step"], _scalar(values["name"], values["value"], summary_pb2))
+            yield time_s, values["step"], _scalar(values["name"], values["value"], summary_pb2)
     for _, record in recording.records():
         if isinstance(record, Step):
             time_s = record.time_ns / 1e9
         elif isinstance(record, Histogram):
             tag = f"{record.what}/{plain(record.name)}"
             made = histogram(record, summary_pb2)
-            write(record.step, summary_pb2.Summary.Value(tag=tag, histo=made))
-    writer.close()
-    return {folder: count}
+            yield time_s, record.step, summary_pb2.Summary.Value(tag=tag, histo=made)
 
 
 def histogram(record: Histogram, summary_pb2: Any) -> Any:

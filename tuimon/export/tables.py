@@ -6,13 +6,15 @@ A missing value is an empty cell or a null; NaN and infinities are written as wh
 from __future__ import annotations
 
 import csv
+import errno
 import math
-from collections.abc import Iterable
-from contextlib import ExitStack
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tuimon.errors import Refused, UsageError
+from tuimon.errors import UsageError
 from tuimon.export.rows import COLUMNS, INTEGERS, TRUTHS, WORDS, Row
 
 _GROUP_ROWS = 8192
@@ -22,7 +24,7 @@ def write_csv(rows: Iterable[Row], folder: Path) -> dict[Path, int]:
     """A file a table; how many rows each has.
 
     Raises:
-        Refused: a file of that name is there already, or cannot be written.
+        OSError: a file cannot be written.
     """
     counts: dict[Path, int] = {}
     with ExitStack() as stack:
@@ -45,7 +47,7 @@ def write_parquet(rows: Iterable[Row], folder: Path) -> dict[Path, int]:
 
     Raises:
         UsageError: pyarrow is not installed.
-        Refused: a file of that name is there already, or cannot be written.
+        OSError: a file cannot be written.
     """
     try:
         import pyarrow
@@ -81,17 +83,33 @@ def write_parquet(rows: Iterable[Row], folder: Path) -> dict[Path, int]:
     return counts
 
 
-def into(folder: Path) -> Path:
-    """The folder, made where it is not there.
+@contextmanager
+def into(folder: Path, suffix: str) -> Iterator[Path]:
+    """A place to write tables in; they come into the folder when all of them are whole.
+
+    Args:
+        folder: where they belong; made where it is not there.
+        suffix: of their names.
 
     Raises:
-        Refused: it cannot be made, or is none.
+        OSError: one of that name is there already, or there is no room; nothing has changed.
     """
+    there = [folder / f"{table}{suffix}" for table in COLUMNS]
+    for file in there:
+        if file.exists():
+            raise FileExistsError(errno.EEXIST, "it is there already", str(file))
+    is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Refused(f"cannot write to {folder}: {error.strerror}") from error
-    return folder
+        with tempfile.TemporaryDirectory(prefix=".tuimon-", dir=folder) as draft:
+            yield Path(draft)
+            for file in Path(draft).iterdir():
+                file.rename(folder / file.name)
+    except BaseException:
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def _cell(value: Any) -> Any:

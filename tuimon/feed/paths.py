@@ -101,9 +101,15 @@ def _behind_link(folder: Path, link: os.stat_result, *, chosen: bool) -> os.stat
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes that an unprivileged user may still write there; 0 when it cannot be told."""
+    """Bytes that an unprivileged user may still write there; 0 when it cannot be told.
+
+    The folder need not be there yet.
+    """
+    place = folder.absolute()
     try:
-        return shutil.disk_usage(folder).free
+        while not place.exists():
+            place = place.parent
+        return shutil.disk_usage(place).free
     except OSError:
         return 0
 

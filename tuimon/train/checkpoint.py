@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tuimon.feed import private
+from tuimon.feed import paths, private
 from tuimon.model.text import plain
 from tuimon.model.units import size_bytes
 from tuimon.train.dump import MARGIN_BYTES, MARGIN_FRAC, Outcome
@@ -48,11 +47,11 @@ def write_checkpoint(
         return Outcome(reason=problem)
     try:
         state = _state(models, optimizers, scalers, step)
-        root.mkdir(parents=True, exist_ok=True)
-        needed, free = sum(map(_size, _tensors(state))), shutil.disk_usage(root).free
+        needed, free = sum(map(_size, _tensors(state))), paths.free_bytes(root)
         if needed + MARGIN_BYTES + int(MARGIN_FRAC * needed) > free:
             short = f"{size_bytes(needed)}, {size_bytes(free)} are free in {root}"
             return Outcome(reason=f"the checkpoint needs {short}")
+        root.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=".tuimon-", suffix=".pt", dir=root)
         temporary = Path(name)
         with os.fdopen(handle, "wb") as file:

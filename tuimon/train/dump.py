@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from tuimon.feed import private
+from tuimon.feed import paths, private
 from tuimon.model.units import json_number, size_bytes
 from tuimon.train.stats import measurable
 
@@ -62,13 +62,13 @@ def write_dump(
     if problem := private.link_problem(root):
         return Outcome(reason=problem)
     try:
-        root.mkdir(parents=True, exist_ok=True)
         needed = sum(_size(tensor) for _, tensor in _flatten(layers))
-        free = shutil.disk_usage(root).free
+        free = paths.free_bytes(root)
         if needed + MARGIN_BYTES + int(MARGIN_FRAC * needed) > free:
             return Outcome(
                 reason=f"the dump needs {size_bytes(needed)}, {size_bytes(free)} are free in {root}"
             )
+        root.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=".tuimon-", dir=root))
         _write(temporary, layers, step, note)
         folder = _publish(temporary, root, step, "" if rank is None else f"-rank-{rank}")

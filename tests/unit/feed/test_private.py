@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.export.recorded import a_night, write
 from tuimon.cli import status_of
-from tuimon.errors import EXIT_OK, EXIT_REFUSED, EXIT_USAGE
+from tuimon.errors import EXIT_OK, EXIT_REFUSED
 from tuimon.feed import private
 
 
@@ -55,6 +55,24 @@ def test_without_room_the_old_file_stays(tmp_path: Path, full_disk: None) -> Non
         assert os.listdir(tmp_path) == ["r.json"]
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet", "tensorboard"])
+def test_tables_are_all_there_or_none(
+    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
+) -> None:
+    pytest.importorskip({"csv": "csv", "parquet": "pyarrow"}.get(kind, kind))
+    run, mine = str(write(tmp_path / "run", a_night(20, None))), tmp_path / "mine"
+    mine.mkdir()
+    assert status_of(["export", run, f"--{kind}", str(tmp_path / "whole")]) == EXIT_OK
+    assert all(not each.name.startswith(".") for each in (tmp_path / "whole").iterdir())
+    request.getfixturevalue("full_disk")
+    for place in (mine, tmp_path / "new"):
+        capsys.readouterr()
+        assert status_of(["export", run, f"--{kind}", str(place)]) == EXIT_REFUSED
+        said = capsys.readouterr().err
+        assert "too large" in said and said.count("\n") == 1
+    assert os.listdir(mine) == [] and not (tmp_path / "new").exists()
+
+
 def test_a_report_and_a_picture_are_whole_or_not_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ) -> None:
@@ -71,7 +89,7 @@ def test_a_report_and_a_picture_are_whole_or_not_there(
     before, picture = target.read_bytes(), tmp_path / "x.svg"
     for words, status in (
         (["report", run, "-o", str(link)], EXIT_REFUSED),
-        (["replay", run, "--once", "--svg", str(picture)], EXIT_USAGE),
+        (["replay", run, "--once", "--svg", str(picture)], EXIT_REFUSED),
     ):
         capsys.readouterr()
         assert status_of(words) == status
