@@ -24,7 +24,7 @@ from tuimon.feed.ring import RingReader
 from tuimon.model.commands import Pause, SetMaxNorm
 from tuimon.model.records import FORMAT_VERSION, Step
 from tuimon.view import remote
-from tuimon.view.frame import GONE, LIVE, OTHER_VERSION, RECONNECTING
+from tuimon.view.frame import CUT_OFF, GONE, LIVE, OTHER_VERSION, RECONNECTING
 from tuimon.view.link import relay_words
 from tuimon.view.session import Session, watch_relay
 
@@ -300,7 +300,7 @@ def test_the_end_of_a_killed_training_and_its_deleted_folder_come_through(stand_
     for file in stand_in.info.path.iterdir():
         file.unlink()
     frame = until(session, lambda frame: "deleted" in frame.state_detail)
-    assert frame.state == LIVE
+    assert frame.state == CUT_OFF
     stand_in.kill()
     frame = until(session, lambda frame: frame.state == GONE)
     assert frame.step == 2 and "deleted" in frame.state_detail

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -114,6 +116,28 @@ def test_pause_step_resume_stop(feed: Feed) -> None:
     assert steps[-1].step + 1 == training.steps_done == len(steps), "stopped in mid-update"
     assert max(step.cost_s for step in steps) < 1.0, "the wait at the gate counts as a cost"
     assert str(training.stop) == f"stopped by tester@here at step {training.steps_done}"
+
+
+def test_a_pause_that_nobody_can_end_any_more_ends(feed: Feed) -> None:
+    """The run folder is deleted while the training waits: no viewer can resume it."""
+    training = Training(feed, steps=40)
+
+    def pause() -> None:
+        wait_for(lambda: training.steps_done > 3)
+        applied(feed, commands.Pause())
+        wait_for(lambda: training.header()[0] == PAUSED)
+        assert feed.session.info is not None
+        shutil.rmtree(feed.session.info.path)
+
+    thread = threading.Thread(target=pause)
+    thread.start()
+    training.model.register_forward_hook(lambda *_: time.sleep(0.01))
+    training.loop()
+    thread.join(30)
+    assert training.steps_done == 40
+    (event,) = [each for each in feed.events if each.kind == "cut-off"]
+    assert "nobody could end it" in event.text and event.severity == "warning"
+    assert feed.of(CommandState)[-1].by == "tuimon"
 
 
 def test_refusals_have_reasons(feed: Feed) -> None:

@@ -69,6 +69,7 @@ STATES: dict[str, Frame] = {
     ),
     "done": judged(replace(_DEAD, exit=Exit("ok", 0, ""))),
     "killed": judged(replace(_DEAD, exit=Exit("killed", 137, "killed by SIGKILL")), frame=FULL),
+    "cut off": judged(SourceStatus(deleted=True), frame=FULL),
     "reconnecting": judged(
         SourceStatus(link="trying again in 4 s: the connection was closed", link_lost_for_s=14.0)
     ),
@@ -87,6 +88,7 @@ NEXT = {
     "held": "resume",
     "done": "q leaves",
     "killed": "q leaves",
+    "cut off": "kill -INT 48213",
     "reconnecting": "trying again",
     "other version": "attach with its own",
 }

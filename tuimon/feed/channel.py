@@ -117,6 +117,11 @@ class ControlServer:
             if self._path.stat().st_ino == self._inode:
                 self._path.unlink()
 
+    @property
+    def is_reachable(self) -> bool:
+        """Whether there is still a socket at its path, this one or one that has taken over."""
+        return self._path.exists()
+
     def _forget(self) -> None:
         """In a forked child: give up every descriptor, so that a reader sees the trainer's end."""
         for each in (self._listener, *(self._wake or ()), *self._buffers, self._selector):

@@ -6,6 +6,7 @@ Runs no torch code and changes nothing of the training; accepted requests go to 
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import threading
 import time
@@ -38,6 +39,7 @@ class Controls:
         self._clock = clock
         self._turned_away = 0  # since it was told; both by the control thread only
         self._told_at_s = -math.inf
+        self._has_let_go = False
 
     def on_request(self, request: commands.Request) -> CommandState:
         """Accept or refuse; every viewer sees the answer in the ring."""
@@ -57,6 +59,16 @@ class Controls:
         if not reason and not gate.together.takes(request):
             gate.submit(request)
         return state
+
+    def let_go_if_cut_off(self) -> None:
+        """Once nobody can end a wait, end it. Called by the training thread, while it waits."""
+        session = self._observer.session
+        if self._has_let_go or not session.is_cut_off:
+            return
+        self._has_let_go = True
+        text = "the run folder was deleted while the training waited, and nobody could end it"
+        session.event("cut-off", f"{text}: it goes on", severity="warning")
+        self.on_request(commands.Request(f"cut-off-{os.getpid()}", "tuimon", commands.Resume()))
 
     def _turn_away(self, request: commands.Request, crowd: str) -> CommandState:
         """Refuse what cannot wait; viewers hear of it once a second, whoever asks every time."""

@@ -26,7 +26,6 @@ from tuimon.train.taking import Takings
 from tuimon.train.waiting import Waiting
 
 if TYPE_CHECKING:
-    from tuimon.train.breaks import Breaks
     from tuimon.train.observer import Observer
     from tuimon.train.track import Track
 
@@ -162,6 +161,7 @@ class Gate(Answers):
         while True:
             while not goes_on() and self._stop is None:
                 if not self._carrying.take(track, is_stuck=True):
+                    self._observer.controls.let_go_if_cut_off()
                     self._wake.wait(WAIT_SLICE_S)
                     self._wake.clear()
                 while self.queue:
@@ -227,7 +227,8 @@ class Gate(Answers):
 
     def _apply(self, request: commands.Request, track: Track) -> None:
         command = request.command
-        if any(each.takes(request, track) for each in self._takers()):
+        takers = (self.changes, self._takings, self._observer.breaks)
+        if any(each.takes(request, track) for each in takers):
             return
         if isinstance(command, commands.Pause):
             self._pause(request)
@@ -240,9 +241,6 @@ class Gate(Answers):
             self._gates_since_stop = 0
         elif not self.hold.takes(request):
             self.refuse(request, "this version does not know the command")
-
-    def _takers(self) -> tuple[Changes, Takings, Breaks]:
-        return self.changes, self._takings, self._observer.breaks
 
     def _pause(self, request: commands.Request) -> None:
         was = self._wants_pause and self._steps_left == 0

@@ -191,6 +191,11 @@ class Session:
             return
         self._server = server
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the way that commands came by has been deleted."""
+        return self._server is not None and not self._server.is_reachable
+
     def _stands_in(self) -> bool:
         """Whether this process was the first here, and nobody has come who answers for the run.
 

@@ -18,7 +18,14 @@ from tuimon.tui.scene import (
     SYSTEM,
 )
 from tuimon.tui.screens import CHART_PREFIX
-from tuimon.view.frame import GONE, LOADING, OTHER_VERSION, RECONNECTING, WAITING
+from tuimon.view.frame import (
+    CUT_OFF,
+    GONE,
+    LOADING,
+    OTHER_VERSION,
+    RECONNECTING,
+    WAITING,
+)
 
 VIEWS = "views"
 TIME = "charts"
@@ -28,7 +35,7 @@ REPLAY = "replay of a recording"
 GROUPS = (VIEWS, TIME, ROWS, TRAINING, REPLAY)
 
 # States in which nothing can be sent, so that no footer offers it.
-UNREACHABLE = frozenset({WAITING, LOADING, GONE, RECONNECTING, OTHER_VERSION})
+UNREACHABLE = frozenset({WAITING, LOADING, GONE, CUT_OFF, RECONNECTING, OTHER_VERSION})
 
 # Kinds of panels a key can be meant for.
 ON_CHART = "chart"

@@ -39,6 +39,7 @@ from tuimon.tui.scene import RUNS, Scene
 from tuimon.tui.tree import TreeRow
 from tuimon.view.arming import is_armed
 from tuimon.view.frame import (
+    CUT_OFF,
     GONE,
     HELD,
     LOADING,
@@ -55,6 +56,7 @@ _UNREACHABLE = {
     WAITING: "no run yet: nothing to send to",
     LOADING: "the run is still being read",
     GONE: "the training has ended: nothing was sent",
+    CUT_OFF: "the run folder was deleted: nothing gets there",
     RECONNECTING: "not connected: nothing was sent",
     OTHER_VERSION: "the run speaks another format: nothing was sent",
 }

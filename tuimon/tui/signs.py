@@ -12,7 +12,7 @@ import msgspec
 
 from tuimon.model.text import plain
 from tuimon.tui.glyphs import ASCII, GlyphSet, spelt
-from tuimon.view.frame import GONE, HELD, LATE, LIVE, PAUSED, RECONNECTING, SILENT, Frame
+from tuimon.view.frame import CUT_OFF, GONE, HELD, LATE, LIVE, PAUSED, RECONNECTING, SILENT, Frame
 
 Bell = Literal["off", "critical", "warning"]
 
@@ -109,7 +109,7 @@ def done_frac(frame: Frame) -> float | None:
 def title_of(frame: Frame, glyphs: GlyphSet) -> str:
     """ "42% llama - tuimon": what needs somebody stands first, where narrow tabs still show it."""
     marks = {PAUSED: glyphs.paused, HELD: glyphs.paused, RECONNECTING: glyphs.again}
-    marks |= {SILENT: glyphs.warning, LATE: glyphs.warning}
+    marks |= {SILENT: glyphs.warning, LATE: glyphs.warning, CUT_OFF: glyphs.warning}
     mark = marks.get(frame.state, "")
     if frame.state == GONE:
         ended = frame.exit

@@ -11,6 +11,7 @@ from tuimon.model.records import System
 from tuimon.model.text import plain
 from tuimon.model.units import count, duration_s
 from tuimon.view.frame import (
+    CUT_OFF,
     GONE,
     HELD,
     LATE,
@@ -32,7 +33,10 @@ FIRST_LATE_AFTER_S, FIRST_SILENT_AFTER_S = 30.0, 120.0
 READINGS_STALE_AFTER_S = 15.0  # the scribe reads once a second
 
 _NO_SCRIBE = "the scribe has ended: no readings, findings, history and report from here on"
-_DELETED = "run folder deleted: for commands and new viewers start the training again"
+_DELETED = (
+    "its run folder was deleted: the training goes on, seen but out of reach for commands and new "
+    "viewers"
+)
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,9 @@ def judge(now_s: float, status: SourceStatus, signs: Signs) -> Standing:
     if not status.alive:
         detail = "the training has ended; reading its last words"
         return Standing(LOADING, detail, lost=status.lost)
+    if status.deleted:
+        detail = f"{_DELETED}; `kill -INT {signs.pid}` ends it"
+        return Standing(CUT_OFF, detail, lost=status.lost)
     where = "before its first update" if signs.step is None else f"after step {count(signs.step)}"
     if status.word == PAUSED:
         detail = f"paused {where}, before the next update: resume it, or let it do one step"
@@ -119,8 +126,8 @@ def _moving(now_s: float, status: SourceStatus, signs: Signs) -> Standing:
         state, detail = LATE, f"{what}: {why}; nothing to do yet"
     elif signs.step is None:
         detail = f"{what}: {why}"
-    for missing, words in ((status.deleted, _DELETED), (status.scribe_has_left, _NO_SCRIBE)):
-        detail = "; ".join(filter(None, (words if missing else "", detail)))
+    if status.scribe_has_left:
+        detail = "; ".join(filter(None, (_NO_SCRIBE, detail)))
     return Standing(state, detail, silent_s, lost=status.lost)
 
 
@@ -140,11 +147,9 @@ def _gone(status: SourceStatus, signs: Signs) -> Standing:
     exit_ = signs.goodbye or status.exit
     if exit_ is None:
         exit_ = Exit("killed", None, "it left no last word")
-    stays = (
-        "its run folder was deleted: this picture is all there is"
-        if status.deleted
-        else ("the picture stays")
-    )
+    stays = "the picture stays"
+    if status.deleted:
+        stays = "its run folder was deleted, `tuimon ls` tells what was recorded; the picture stays"
     detail = f"{_how(exit_, signs)}; {stays}, q leaves"
     return Standing(GONE, detail, exit=exit_, lost=status.lost)
 

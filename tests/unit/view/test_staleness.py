@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tuimon.view.frame import (
+    CUT_OFF,
     GONE,
     HELD,
     LATE,
@@ -86,6 +87,16 @@ def test_a_word_in_the_ring_is_stronger_than_silence(word, state):
     assert standing.state == state
     assert "after step 99" in standing.detail and "resume" in standing.detail
     assert standing.silent_for_s is None
+
+
+@pytest.mark.parametrize("word", ["running", "paused", "held"])
+def test_a_deleted_folder_is_told_before_anything_else(word):
+    """Nothing reaches the training any more, whatever it does."""
+    told = judge(1000.1, replace(STATUS, word=word, deleted=True), SIGNS)
+    assert told.state == CUT_OFF and "run folder was deleted" in told.detail
+    assert "kill -INT 42" in told.detail, "what to do next"
+    at_end = judge(1001.0, replace(STATUS, deleted=True), replace(SIGNS, goodbye=Exit("ok", 0, "")))
+    assert at_end.state == GONE and "tuimon ls" in at_end.detail
 
 
 @pytest.mark.parametrize(

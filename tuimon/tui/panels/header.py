@@ -17,6 +17,7 @@ from tuimon.tui.scene import Scene
 from tuimon.tui.theme import Look
 from tuimon.view.arming import is_armed
 from tuimon.view.frame import (
+    CUT_OFF,
     GONE,
     HELD,
     LATE,
@@ -49,6 +50,7 @@ _SENTENCES = {
     PAUSED: "the training waits before an update: space resumes, . makes one step",
     HELD: "held at a non-finite step: space goes on",
     GONE: "the training has ended: everything stays readable, q quits",
+    CUT_OFF: "nothing that is sent gets there any more: the training goes on by itself",
     RECONNECTING: "connection lost: trying again, the picture is the last one",
     OTHER_VERSION: "the run speaks another format: attach with the version that started it",
 }
@@ -69,6 +71,7 @@ _COLOURS = {
     PAUSED: "warn",
     HELD: "bad",
     RECONNECTING: "warn",
+    CUT_OFF: "bad",
     OTHER_VERSION: "bad",
 }
 
@@ -277,7 +280,7 @@ class AlertPanel:
         if alert is not None and frame.state in (LIVE, LATE):
             return [self._bad(look, _told(alert), width, _LOOK_HINTS)]
         lines = state_lines(scene, width)[:height]
-        bad = frame.state == OTHER_VERSION or (
+        bad = frame.state in (OTHER_VERSION, CUT_OFF) or (
             frame.state == GONE and (frame.exit is None or frame.exit.kind not in ("ok", "stopped"))
         )
         hints = _LOOK_HINTS[1:] if bad and headline(scene) else ()
