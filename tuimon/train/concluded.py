@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tuimon.feed import private
 from tuimon.model.causes import SEVERITIES, UNKNOWN
 from tuimon.model.explained import EXPLAINED
 from tuimon.model.findings import REFUTED
@@ -13,6 +14,16 @@ from tuimon.model.text import plain
 from tuimon.model.units import percent
 
 MAX_REMEDY = 300
+_DONE_BYTES = 64 << 10
+
+
+def trouble_with_report(folder: Path) -> str:
+    """Why the report is not where it was asked for, as the scribe has said; "" where it is."""
+    try:
+        said = private.read_small(folder / "report.done", _DONE_BYTES)
+    except OSError:
+        return ""
+    return plain(said.decode("utf-8", "replace").strip(), 400)
 
 
 def findings_from(report: Path, severity: str) -> list[str]:

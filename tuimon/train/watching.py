@@ -26,7 +26,7 @@ from tuimon.train import script, tracebacks
 from tuimon.train.attendant import leaves_last, wants_scribe
 from tuimon.train.boundary import Stop, say
 from tuimon.train.children import Heirs
-from tuimon.train.concluded import cause_lines, findings_from
+from tuimon.train.concluded import cause_lines, findings_from, trouble_with_report
 from tuimon.train.discovery import Arrival, Discovery, by_variable
 from tuimon.train.session import Session, start_session
 
@@ -166,9 +166,11 @@ class Watching:
         is_last = leaves_last(session.info.path)
         if not is_last:
             self._report = self._fail_on = None  # who leaves last waits for the report of all
-        if self._report is not None and (missing := self._await_report(session.info.path)):
-            say(missing)
-            self._report = None
+        if self._report is not None:
+            folder = session.info.path
+            if missing := self._await_report(folder) or trouble_with_report(folder):
+                say(missing)
+                self._report = None
         if self._fail_on is not None and self._kind == "ok":
             self._status_by_findings = self._judge_findings(session.info.path)
         causes = self._causes(session) if is_last else []
