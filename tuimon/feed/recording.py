@@ -20,7 +20,9 @@ from tuimon.feed.registry import RunInfo
 from tuimon.feed.segments import RUN_FILE, Segment, segments_in
 from tuimon.model.records import AnyRecord
 
-RECENT_S = 60.0  # a scribe writes readings once a second, also while the training is paused
+# A scribe writes readings once a second, also while the training is paused. What another host
+# writes arrives later; here it is known who lives, and a scribe ends soon after its training.
+RECENT_S, RECENT_HERE_S = 60.0, 10.0
 
 
 class Recording:
@@ -100,7 +102,8 @@ class Recording:
         is_recent = False
         with contextlib.suppress(OSError):
             written_s = os.stat(self.segments[-1].path).st_mtime
-            is_recent = time.time() - written_s < RECENT_S
+            limit_s = RECENT_HERE_S if registry.is_here(info) else RECENT_S
+            is_recent = time.time() - written_s < limit_s
         return is_recent or registry.is_alive(info)
 
     def records(self, segment: int = 0) -> Iterator[tuple[int, AnyRecord]]:

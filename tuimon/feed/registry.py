@@ -291,7 +291,12 @@ def rank_is_alive(rank: RankInfo) -> bool:
 
 def is_alive(info: RunInfo) -> bool:
     """Whether any process of the run still exists on this host."""
-    return info.host == socket.gethostname() and any(map(rank_is_alive, info.processes))
+    return is_here(info) and any(map(rank_is_alive, info.processes))
+
+
+def is_here(info: RunInfo) -> bool:
+    """Whether it is a run of this host."""
+    return info.host == socket.gethostname()
 
 
 def sweep(now_s: float, environ: Mapping[str, str] = os.environ) -> list[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.unit.view.test_replay import PID, Stopwatch, a_run, settled
+from tuimon.feed import registry
 from tuimon.feed.chronicle import Chronicle
 from tuimon.feed.codec import encode
 from tuimon.feed.recorder import Recorder
@@ -169,6 +171,18 @@ def test_a_recorder_that_died_long_ago_is_not_followed(live: Live) -> None:
     frame = settled(replay)
     assert frame.replay is not None and not frame.replay.follows
     assert "plays it again" in frame.state_detail
+
+
+def test_a_run_of_this_host_is_followed_no_longer_than_it_is_there(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry.socket, "gethostname", lambda: RUNNING.host)
+    live.record(99)
+    assert read_recording(live.folder).grows, "its recorder may have more to write"
+    written_s = time.time() - 20
+    for file in live.folder.iterdir():
+        os.utime(file, (written_s, written_s))
+    assert not read_recording(live.folder).grows
 
 
 def test_a_half_written_record_is_not_damage(live: Live) -> None:
