@@ -15,7 +15,7 @@ from torch import nn
 import tuimon
 from tests.train.conftest import Feed
 from tuimon.model import commands
-from tuimon.train import checkpoint
+from tuimon.train import checkpoint, dump
 
 UPDATES, ASKED_AT = 9, 4
 
@@ -112,10 +112,25 @@ def test_nothing_is_left_where_none_can_be(
     model: nn.Module, space: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoint, "MARGIN_BYTES", space)
-    folder = tmp_path / "new" if space else tmp_path  # not made where there is no room
+    folder = tmp_path / "new" / "deep"
     outcome = checkpoint.write_checkpoint(str(folder), [("", model)], [], [], step=0)
     assert outcome.folder is None and words in outcome.reason
     assert os.listdir(tmp_path) == []
+
+
+def test_a_dump_that_fails_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(dump, "_write", fail)
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    for folder in (tmp_path / "new" / "deep", kept):
+        outcome = dump.write_dump(str(folder), [("w", torch.ones(2))], step=0)
+        assert "No space left" in outcome.reason
+    assert os.listdir(tmp_path) == ["kept"] and os.listdir(kept) == []
 
 
 def test_a_second_one_replaces_none(tmp_path: Path) -> None:

@@ -269,7 +269,7 @@ async def test_the_amp_ledger(size: tuple[int, int]) -> None:
 
 async def test_a_run_without_a_scaler_has_an_empty_ledger_that_says_so() -> None:
     async with driven(FakeRun(steps=160, blocks=2).frame(amp=None), size=(80, 24)) as viewer:
-        assert "no gradient scaler" in await viewer.press("6")
+        assert "no GradScaler is in use" in await viewer.press("6")
 
 
 def test_one_printed_frame_ends_with_the_verdict_in_whole() -> None:

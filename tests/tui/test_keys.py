@@ -20,6 +20,7 @@ from tuimon.model.commands import (
     Stop,
 )
 from tuimon.model.records import CommandState, Event
+from tuimon.model.snapshots import SnapshotState
 from tuimon.tui.actions import ACTIONS, actions
 from tuimon.tui.choices import CHOICES
 from tuimon.tui.start import dump_folder_of
@@ -346,7 +347,8 @@ async def test_clip_never_begins_by_taking_the_script_s_own_clipping_away() -> N
 
 @pytest.mark.parametrize(("key", "word"), [("c", "max_norm"), ("R", "learning rate ×")])
 async def test_a_number_is_asked_for_and_no_letters_go_into_it(key: str, word: str) -> None:
-    async with driven(FakeRun(steps=400).frame(clip=Clip("user", None))) as viewer:
+    frame = FakeRun(steps=400).frame(clip=Clip("user", None), snapshots=SnapshotState(100, 300))
+    async with driven(frame) as viewer:
         await viewer.press(key)
         viewer.clock.now_s += 1
         text = await viewer.press(*"cpi")
@@ -379,7 +381,8 @@ async def test_what_is_typed_takes_the_place_of_what_a_question_proposes() -> No
 async def test_a_question_keeps_its_words_apart_and_shows_what_is_typed(
     size: tuple[int, int],
 ) -> None:
-    async with driven(size=size) as viewer:
+    frame = FakeRun(steps=400).frame(snapshots=SnapshotState(100, 300))
+    async with driven(frame, size=size) as viewer:
         asked = await viewer.press("R")
         assert "leaves out" in asked and "leaves outthe" not in asked
         line = next(row for row in asked.splitlines() if "learning rate ×" in row)

@@ -17,7 +17,11 @@ from tuimon.model.commands import ClearBreakpoint, Inspect, Pause, SetBreakpoint
 from tuimon.model.inspection import Inspected, InspectReply, Place
 from tuimon.model.records import CommandState
 from tuimon.model.samples import HISTOGRAM_BINS, Histogram
+from tuimon.model.snapshots import SnapshotState
 from tuimon.tui.palette import matching
+from tuimon.tui.reach import Question, intent
+from tuimon.tui.scene import Scene
+from tuimon.tui.theme import Look
 from tuimon.view.frame import PAUSED, Frame
 
 
@@ -46,6 +50,24 @@ def looked(layer: str) -> InspectReply:
 
 def paused(run: FakeRun, **changes: object) -> Frame:
     return run.frame(state=PAUSED, waits_for_s=192.0, **changes)
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (None, "start with --snapshot-every N"),
+        (SnapshotState(100), "no healthy snapshot has been taken yet"),
+        (SnapshotState(100, unable="a sharded model"), "a sharded model"),
+    ],
+)
+def test_going_back_is_not_offered_where_there_is_nothing_to_go_back_to(
+    state: SnapshotState | None, words: str
+) -> None:
+    scene = Scene(FakeRun(steps=20).frame(snapshots=state), Look())
+    refused = intent("rollback", scene, dump_folder="")
+    assert isinstance(refused, str) and words in refused
+    there = Scene(FakeRun(steps=20).frame(snapshots=SnapshotState(100, step=12)), Look())
+    assert isinstance(intent("rollback", there, dump_folder=""), Question)
 
 
 @pytest.mark.parametrize("size", [(120, 40), (80, 24)])

@@ -152,6 +152,21 @@ def foreign_link(path: Path) -> Path | None:
     return None
 
 
+def make_folder(folder: Path) -> list[Path]:
+    """Make a folder and those above it; returns those that were not there, the innermost first."""
+    above = [folder, *folder.parents]
+    made = [each for each in above if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    return made
+
+
+def take_back(made: list[Path]) -> None:
+    """Remove folders that were made for what then could not be written; others keep theirs."""
+    with contextlib.suppress(OSError):
+        for each in made:
+            each.rmdir()
+
+
 def link_problem(path: Path) -> str:
     """Why a path that a person has named is not written to; "" when it may be."""
     link = foreign_link(path)

@@ -55,12 +55,17 @@ def duration_s(value: float | None) -> str:
     """Seconds as µs, ms, s, m or h, at most three significant digits."""
     if value is None or not math.isfinite(value):
         return DASH
+    if value < 0:
+        return f"-{duration_s(-value)}"
+    if value == 0:
+        return "0 s"
     if value < 1e-3:
         return f"{value * 1e6:.0f} µs"
-    if value < 1:
+    if value < 0.9995:
         return f"{value * 1e3:.3g} ms"
-    if value < 60:
+    if value < 59.95:
         return f"{value:.3g} s"
+    value = max(60.0, value)
     if value < 3600:
         return f"{int(value // 60)}m{int(value % 60):02d}s"
     return f"{int(value // 3600)}h{int(value % 3600 // 60):02d}m"

@@ -43,6 +43,7 @@ def write_checkpoint(
     """
     root = Path(directory)
     temporary: Path | None = None
+    made: list[Path] = []
     if problem := private.link_problem(root):
         return Outcome(reason=problem)
     try:
@@ -51,7 +52,7 @@ def write_checkpoint(
         if needed + MARGIN_BYTES + int(MARGIN_FRAC * needed) > free:
             short = f"{size_bytes(needed)}, {size_bytes(free)} are free in {root}"
             return Outcome(reason=f"the checkpoint needs {short}")
-        root.mkdir(parents=True, exist_ok=True)
+        made = private.make_folder(root)
         handle, name = tempfile.mkstemp(prefix=".tuimon-", suffix=".pt", dir=root)
         temporary = Path(name)
         with os.fdopen(handle, "wb") as file:
@@ -63,6 +64,7 @@ def write_checkpoint(
     except Exception as error:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+        private.take_back(made)
         text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return Outcome(reason=f"no checkpoint in {root}: {plain(text, 300)}")
     return Outcome(place, len(models))

@@ -59,6 +59,7 @@ def write_dump(
         return Outcome(reason="none of the layers exists any more")
     root = Path(directory)
     temporary: Path | None = None
+    made: list[Path] = []
     if problem := private.link_problem(root):
         return Outcome(reason=problem)
     try:
@@ -68,13 +69,14 @@ def write_dump(
             return Outcome(
                 reason=f"the dump needs {size_bytes(needed)}, {size_bytes(free)} are free in {root}"
             )
-        root.mkdir(parents=True, exist_ok=True)
+        made = private.make_folder(root)
         temporary = Path(tempfile.mkdtemp(prefix=".tuimon-", dir=root))
         _write(temporary, layers, step, note)
         folder = _publish(temporary, root, step, "" if rank is None else f"-rank-{rank}")
     except Exception as error:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
+        private.take_back(made)
         text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return Outcome(reason=f"cannot write to {root}: {text}")
     return Outcome(folder, len(layers))

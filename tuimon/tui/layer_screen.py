@@ -9,6 +9,8 @@ from tuimon.tui.tree import TreeRow
 from tuimon.view.frame import OTHER_VERSION, WAITING, Frame
 from tuimon.view.layer_series import BAD, NAMES, OUTPUT
 
+NO_SCALER = "no GradScaler is in use: bfloat16 and float32 need none, float16 does"
+
 _LINEAR = (BAD,)
 
 
@@ -65,7 +67,9 @@ def missing_words(scene: Scene, name: str) -> str:
     if frame.state == OTHER_VERSION:
         return "nothing can be read of this run"
     if name not in NAMES:
-        return "waiting for the first step"
+        if frame.step is None:
+            return "waiting for the first step"
+        return NO_SCALER if name == "loss_scale" and frame.amp is None else "no value so far"
     row = selected_row(scene)
     if name == BAD and row is not None and frame.heat is not None:
         ever = frame.heat.ever_bad()

@@ -33,6 +33,7 @@ from tuimon.model.commands import (
     Undo,
 )
 from tuimon.model.records import CLIP_OFF, CLIP_ON, CLIP_USER
+from tuimon.model.text import plain
 from tuimon.model.units import number, size_bytes
 from tuimon.tui.panels.detail import bytes_of
 from tuimon.tui.scene import RUNS, Scene
@@ -162,6 +163,13 @@ def _skip(scene: Scene) -> Intent:
 
 
 def _roll_back(scene: Scene) -> Intent:
+    state = scene.frame.snapshots
+    if state is None:
+        return "nothing to go back to: no snapshots are taken, start with --snapshot-every N"
+    if state.step is None:
+        why = plain(state.unable, 100) or "no healthy snapshot has been taken yet"
+        return f"nothing to go back to: {why}"
+
     def answer(typed: str) -> AnyCommand | str:
         try:
             factor = float(typed)
@@ -173,7 +181,10 @@ def _roll_back(scene: Scene) -> Intent:
     return Question(
         "roll back",
         (
-            ("to", f"{_snapshot(scene)}: weights, buffers, optimizer state, loss scale"),
+            (
+                "to",
+                f"after update {state.step:,}: weights, buffers, optimizer state, loss scale",
+            ),
             ("leaves out", "the update that comes next"),
             ("goes on", "schedule, random numbers and data, as they are now"),
             ("undo", "none"),
@@ -183,12 +194,6 @@ def _roll_back(scene: Scene) -> Intent:
         default="1",
         is_number=True,
     )
-
-
-def _snapshot(scene: Scene) -> str:
-    state = scene.frame.snapshots
-    step = None if state is None else state.step
-    return "the last healthy snapshot" if step is None else f"the state after update {step:,}"
 
 
 def _clip(scene: Scene) -> Intent:

@@ -45,7 +45,11 @@ def test_numbers_keep_three_digits_of_their_value(value: float) -> None:
     ("value", "text"),
     [
         (None, "–"),
+        (0.0, "0 s"),
+        (-0.25, "-250 ms"),
         (3.2e-6, "3 µs"),
+        (0.99996, "1 s"),
+        (59.96, "1m00s"),
         (0.0123, "12.3 ms"),
         (1.0, "1 s"),
         (61, "1m01s"),

@@ -7,6 +7,7 @@ import math
 from tuimon.model.amp import FP16_MAX, AmpCalls, AmpSkip, Headroom
 from tuimon.model.text import plain
 from tuimon.model.units import DASH, count, number, percent
+from tuimon.tui.layer_screen import NO_SCALER
 from tuimon.tui.lines import Line, Part, heading, pair, table
 from tuimon.tui.panels.incident import wrapped
 from tuimon.tui.rows import Row, centred, fit, framed, text, thumb_of
@@ -14,10 +15,6 @@ from tuimon.tui.scene import Scene
 from tuimon.tui.theme import Look
 from tuimon.view.frame import Amp
 
-_NONE = (
-    "no gradient scaler in this run: this is the ledger of torch.amp.GradScaler, "
-    "for training in half precision"
-)
 _VERDICT_TONES = {"healthy": "ok", "calibrating": "key", "collapsing": "bad"}
 TWO_COLUMNS = 70
 _NAME_CELLS = 32
@@ -63,7 +60,7 @@ class AccountPanel:
         room, inner = height - 2, width - 2
         title = [text(look, "amp ledger", "strong", bold=True)]
         if amp is None:
-            words = _NONE if scene.frame.step is not None else "waiting for the first step"
+            words = NO_SCALER if scene.frame.step is not None else "waiting for the first step"
             body = centred(look, words, inner, room)
             return framed(look, body, width, title=title, focused=focused)
         rows = _columns(look, (_scale(amp), _facts(amp)), inner)
