@@ -26,6 +26,7 @@ from tuimon.feed.ring import RingReader
 from tuimon.model.commands import AnyCommand, Request, title_words
 from tuimon.model.ledger import FINAL_STATES, Kept, arguments_of, iso
 from tuimon.model.records import CommandState, Goodbye, Record
+from tuimon.model.stages import stage_of
 from tuimon.model.text import plain
 from tuimon.model.units import DASH
 
@@ -75,7 +76,7 @@ def send(
         is_silent = isinstance(error.__cause__, TimeoutError)
         fate = "expired" if is_silent else "refused"
         reason = f"{error}{'; it may be applied when the process goes on' if is_silent else ''}"
-        state = CommandState(request.id, command.title, fate, reason=reason, words=command.words)
+        state = stage_of(request, fate, reason=reason)
     finally:
         reader.close()
     return print_outcome(state, as_json=as_json)

@@ -30,6 +30,7 @@ from tuimon.feed.registry import ExitInfo, RunInfo
 from tuimon.feed.tail import DRAINED_AFTER, Pulse, RingTail, in_parts
 from tuimon.model.commands import Request
 from tuimon.model.records import FORMAT_VERSION, RUNNING, CommandState
+from tuimon.model.stages import stage_of
 
 PROTOCOL = 1  # of the messages below; `Offer` and `Begin` begin the same for ever
 GREETING = b"\n\x00tuimon relay\x00\xff"  # no banner of a login shell contains it
@@ -343,10 +344,7 @@ class Relay:
 
 
 def _answer(info: RunInfo, request: Request, readonly: bool) -> CommandState:
-    asked = request.command
-    state = CommandState(
-        request.id, asked.title, "refused", request.by, request.asked_at_s, words=asked.words
-    )
+    state = stage_of(request, "refused")
     if readonly:
         return msgspec.structs.replace(state, reason="the viewer is read-only")
     try:

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tuimon.model import commands
-from tuimon.model.ledger import asked_of
 from tuimon.model.records import CommandState
+from tuimon.model.stages import stage_of
 
 if TYPE_CHECKING:
     from tuimon.train.observer import Observer
@@ -63,19 +63,8 @@ class Answers:
         reason: str = "",
         step: int | None = None,
     ) -> None:
-        told = CommandState(
-            id=request.id,
-            command=request.command.title,
-            words=request.command.words,
-            state=state,
-            by=request.by,
-            asked_at_s=request.asked_at_s,
-            step=self._told_by.roster.next_step() if step is None else step,
-            old=old,
-            new=new,
-            reason=reason,
-            asked=asked_of(request.command),
-        )
+        step = self._told_by.roster.next_step() if step is None else step
+        told = stage_of(request, state, reason=reason, step=step, old=old, new=new)
         if self.held_back is not None:
             self.held_back.state = told
         else:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from tuimon.feed import private
 from tuimon.model import commands
-from tuimon.model.ledger import asked_of
 from tuimon.model.records import CLIP_ON, CommandState
+from tuimon.model.stages import stage_of
 from tuimon.train import clip
 
 if TYPE_CHECKING:
@@ -86,17 +86,7 @@ class Controls:
         return told
 
     def _state(self, request: commands.Request, state: str, reason: str) -> CommandState:
-        return CommandState(
-            id=request.id,
-            command=request.command.title,
-            words=request.command.words,
-            state=state,
-            by=request.by,
-            asked_at_s=request.asked_at_s,
-            step=self._observer.roster.next_step(),
-            reason=reason,
-            asked=asked_of(request.command),
-        )
+        return stage_of(request, state, reason=reason, step=self._observer.roster.next_step())
 
     # --- with other ranks, by the agreeing thread -------------------------------------------------
 

@@ -29,7 +29,7 @@ _UNPACKED = object()
 def look_at_graph(
     roots: Iterable[torch.Tensor], name_of: Callable[[torch.Tensor], str]
 ) -> GraphSeen | None:
-    """What the graphs of these losses show; None where there is none. Call it inside `unseen`.
+    """What the graphs of these losses show; None where there is none. Call it inside `modes.apart`.
 
     Args:
         roots: losses whose backward has not run yet.

@@ -18,10 +18,10 @@ from tuimon.model.loop import BEGINS, MAX_NAMES, MODULE, LoopCalls, StateLoaded
 from tuimon.train import reach
 from tuimon.train.clearing import Clearing
 from tuimon.train.layers import alive, unwrap
+from tuimon.train.modes import apart
 from tuimon.train.normlayers import norm_layers
 from tuimon.train.ranks import EARLY, EVERY, Ranks
 from tuimon.train.stats import host_number
-from tuimon.train.summary import unseen
 
 if TYPE_CHECKING:
     from tuimon.train.observer import Observer
@@ -259,7 +259,7 @@ class Loop:
             return
         table = roster.layers.table
         names = {key: table.names[place] for key, place in roster.layers.place_of.items()}
-        with unseen():
+        with apart():
             found = reach.reach_of(
                 losses,
                 step=step,
@@ -272,7 +272,7 @@ class Loop:
             self._observer.session.publish(found)
 
     def _compare_ranks(self, number: int, track: Track) -> None:
-        with unseen():
+        with apart():
             batch = self._observer.batches.newest_inputs()
             found = self.ranks.look(number, track.plan.params, batch, wrapped=self._is_parallel())
         for record in found:

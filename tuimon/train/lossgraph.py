@@ -29,7 +29,7 @@ _SHAPING = ("Unsqueeze", "View", "Reshape", "UnsafeView", "Expand")
 
 
 def losses_below(roots: Iterable[torch.Tensor], limit: int) -> list[LossSeen]:
-    """The loss functions of these losses, nearest first; call it inside `summary.unseen`.
+    """The loss functions of these losses, nearest first; call it inside `modes.apart`.
 
     Args:
         roots: losses whose backward has not run yet.

@@ -30,3 +30,16 @@ def unseen() -> Iterator[None]:
         finally:
             for mode in reversed(taken):
                 _push(mode)
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """No graph, and no function mode or subclass of the user's sees what is done inside."""
+    with torch._C.DisableTorchFunction():
+        # A function mode sees even the switch of the gradient.
+        was = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+        try:
+            yield
+        finally:
+            torch._C._set_grad_enabled(was)

@@ -14,7 +14,8 @@ from tuimon.model.batches import TensorSummary
 from tuimon.model.crash import MAX_TENSORS
 from tuimon.train.frames import failing, in_torch, names_in, resolve
 from tuimon.train.leaves import leaves_of
-from tuimon.train.summary import summarise, unseen
+from tuimon.train.modes import apart
+from tuimon.train.summary import summarise
 from tuimon.train.tracebacks import Entry
 
 MAX_ELEMENTS = 1 << 18  # of one tensor
@@ -48,7 +49,7 @@ def look_at_operands(
             chosen[id(tensor)] = f"{known[0]} ({name})", tensor
     listed = list(chosen.values())
     chosen.clear()
-    with unseen():
+    with apart():
         listed.sort(key=lambda named: named[1].dim() == 0)  # single numbers tell least
         found = [
             summarise(name, tensor, MAX_ELEMENTS, samples=False)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tuimon.model import commands
-from tuimon.model.ledger import FINAL_STATES, Intervention, Ledger, asked_of, in_words
+from tuimon.model.ledger import FINAL_STATES, Intervention, Ledger, in_words
 from tuimon.model.records import CommandState
+from tuimon.model.stages import stage_of
 from tuimon.model.text import plain
 from tuimon.train.boundary import say
 from tuimon.train.place import find_place
@@ -92,7 +93,7 @@ class Repeating:
             return
         for each in list(self.waiting):
             reason = f"the run ended before update {each.step:,}"
-            self._observer.session.publish(_state(self._request(each), "expired", reason=reason))
+            self._observer.session.publish(stage_of(self._request(each), "expired", reason=reason))
         repeated, refused = self._told["applied"], self._told["refused"]
         parts = [f"{repeated} of run {self._run} repeated"]
         parts += [f"{refused} refused"] if refused else []
@@ -111,7 +112,7 @@ class Repeating:
             reason = f"step {wanted.step:,} is past"
         else:
             reason = self._observer.controls.repeat(request)
-        state = _state(request, "refused" if reason else "accepted", step=step, reason=reason)
+        state = stage_of(request, "refused" if reason else "accepted", step=step, reason=reason)
         self._observer.session.publish(state)
         if reason:
             self.on_state(state)
@@ -130,19 +131,3 @@ class Repeating:
             place = f"{command.directory.rstrip('/')}/run-{info.id if info else 'again'}"
             return msgspec.structs.replace(command, directory=place)
         return command
-
-
-def _state(
-    request: commands.Request, state: str, *, step: int | None = None, reason: str = ""
-) -> CommandState:
-    return CommandState(
-        id=request.id,
-        command=request.command.title,
-        words=request.command.words,
-        state=state,
-        by=request.by,
-        asked_at_s=request.asked_at_s,
-        step=step,
-        reason=reason,
-        asked=asked_of(request.command),
-    )

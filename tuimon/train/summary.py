@@ -7,8 +7,6 @@ NumPy (torch would refuse to resize it afterwards), no operation that a mode of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -27,23 +25,10 @@ MAX_AXES = 16  # of a shape that is told
 _modes = torch._C._len_torch_dispatch_stack
 
 
-@contextmanager
-def unseen() -> Iterator[None]:
-    """No graph, and no function mode or subclass of the user's sees what is done inside."""
-    with torch._C.DisableTorchFunction():
-        # A function mode sees even the switch of the gradient.
-        was = torch.is_grad_enabled()
-        torch._C._set_grad_enabled(False)
-        try:
-            yield
-        finally:
-            torch._C._set_grad_enabled(was)
-
-
 def summarise(
     name: str, tensor: torch.Tensor, limit: int, *, samples: bool = True
 ) -> TensorSummary:
-    """Look at a tensor; call it inside `unseen`.
+    """Look at a tensor; call it inside `modes.apart`.
 
     Args:
         name: where it stood.

@@ -23,9 +23,10 @@ from tuimon.feed.history import History
 from tuimon.feed.tail import Clock, decoded
 from tuimon.model.commands import AnyCommand, Request
 from tuimon.model.records import RUNNING, STATE_NAMES, AnyRecord, CommandState
+from tuimon.model.stages import stage_of
 from tuimon.view.ledger import SENT
 from tuimon.view.link import Link, relay_words
-from tuimon.view.source import SourceStatus, exit_of, state_of
+from tuimon.view.source import SourceStatus, exit_of
 
 FIRST_RETRY_S, LAST_RETRY_S = 1.0, 60.0
 MAX_WAITING = 64  # messages of at most about 256 KiB
@@ -253,7 +254,7 @@ class CommandingRelaySource(RelaySource):
     def send(self, command: AnyCommand) -> CommandState:
         """Queue a command; any thread may call. Raises nothing: refusals come by `poll`."""
         request = Request(uuid.uuid4().hex, self._by, command, time.time())
-        state = state_of(request, SENT)
+        state = stage_of(request, SENT)
         self._said.put(state)
         self._outbox.put(request)
         return state
@@ -278,7 +279,7 @@ class CommandingRelaySource(RelaySource):
         while (request := self._outbox.get()) is not None:
             if self._trouble:
                 reason = "the relay is lost: nothing was sent"
-                self._said.put(state_of(request, "refused", reason))
+                self._said.put(stage_of(request, "refused", reason=reason))
                 continue
             self._asked[request.id] = request
             try:
@@ -293,7 +294,7 @@ class CommandingRelaySource(RelaySource):
     def _forget(self, request: Request) -> None:
         if self._asked.pop(request.id, None) is not None:
             reason = "the relay was lost before an answer came; the commands show it if it arrived"
-            self._said.put(state_of(request, "expired", reason))
+            self._said.put(stage_of(request, "expired", reason=reason))
 
 
 def open_relay(

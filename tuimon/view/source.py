@@ -24,6 +24,7 @@ from tuimon.feed.registry import ExitInfo, RunInfo
 from tuimon.feed.tail import DRAINED_AFTER, Clock, Pulse, RingTail
 from tuimon.model.commands import AnyCommand, Request
 from tuimon.model.records import RUNNING, STATE_NAMES, AnyRecord, CommandState, Hello
+from tuimon.model.stages import stage_of
 from tuimon.view.frame import Exit
 from tuimon.view.ledger import SENT
 
@@ -222,7 +223,7 @@ class CommandingRingSource(RingSource):
     def send(self, command: AnyCommand) -> CommandState:
         """Queue a command; any thread may call. Raises nothing: refusals come by `poll`."""
         request = Request(uuid.uuid4().hex, self._by, command, time.time())
-        state = state_of(request, SENT)
+        state = stage_of(request, SENT)
         self._answers.put(state)
         with self._starting:
             if self._thread is None:
@@ -249,7 +250,7 @@ class CommandingRingSource(RingSource):
             try:
                 answer = asking.ask(self.info, request)
             except (TuimonError, OSError, msgspec.MsgspecError) as error:
-                answer = state_of(request, "refused", str(error))
+                answer = stage_of(request, "refused", reason=str(error))
             self._answers.put(answer)
 
 
@@ -291,16 +292,3 @@ def hello_of(info: RunInfo, rank: int | None = None) -> Hello:
 def exit_of(info: ExitInfo | None) -> Exit | None:
     """How a run ended, in the terms of a viewer."""
     return None if info is None else Exit(info.kind, info.code, info.detail)
-
-
-def state_of(request: Request, state: str, reason: str = "") -> CommandState:
-    """A stage of a request's life, as this viewer sees it."""
-    return CommandState(
-        id=request.id,
-        command=request.command.title,
-        words=request.command.words,
-        state=state,
-        by=request.by,
-        asked_at_s=request.asked_at_s,
-        reason=reason,
-    )

@@ -6,32 +6,20 @@ Changes nothing. Each look reads a result on the host.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 from torch import nn
 
 from tuimon.model.autopsy import TensorNote
 from tuimon.model.text import plain
+from tuimon.train.modes import apart as apart
 
 MAX_AXES = 16  # of a shape that is told
 MAX_SAMPLES = 16  # indices of poisoned samples that are told
 
 _PLAIN = (torch.Tensor, nn.Parameter)
 _SUMMABLE = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-
-
-@contextmanager
-def apart() -> Iterator[None]:
-    """No graph, and no function mode or subclass of the user's sees what is done inside."""
-    with torch._C.DisableTorchFunction():
-        was = torch.is_grad_enabled()
-        torch._C._set_grad_enabled(False)
-        try:
-            yield
-        finally:
-            torch._C._set_grad_enabled(was)
 
 
 def stored(tensor: torch.Tensor) -> torch.Tensor | None:

@@ -20,8 +20,9 @@ from tuimon.model.records import MAX_INPUTS, Batch
 from tuimon.train.graphlook import look_at_graph
 from tuimon.train.leaves import NAMES, PLAIN, Leaf, leaves_of
 from tuimon.train.lossgraph import losses_below
+from tuimon.train.modes import apart
 from tuimon.train.passes import Passes
-from tuimon.train.summary import summarise, unseen
+from tuimon.train.summary import summarise
 
 if TYPE_CHECKING:
     from tuimon.train.observer import Observer
@@ -129,7 +130,7 @@ class Batches:
             return
         began_s = perf_counter()
         graph: GraphSeen | None = None
-        with unseen():
+        with apart():
             seen = losses_below(losses, self._limit())
             if not self._graph_seen:
                 self._graph_seen = True
@@ -178,7 +179,7 @@ class Batches:
 
     def _look(self, leaves: Iterable[Leaf]) -> None:
         limit = self._limit()
-        with unseen():
+        with apart():
             for name, tensor in leaves:
                 if len(self._inputs) < MAX_INPUTS:
                     self._inputs.append(summarise(name, tensor, limit))

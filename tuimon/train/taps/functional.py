@@ -17,8 +17,9 @@ from torch._functorch import eager_transforms
 
 from tuimon.model.records import MAX_INPUTS, Batch, Loss
 from tuimon.train.leaves import leaves_of
+from tuimon.train.modes import apart
 from tuimon.train.observer import Observer
-from tuimon.train.summary import summarise, unseen
+from tuimon.train.summary import summarise
 from tuimon.train.taps.batch import FIRST, FIRST_ELEMENTS
 from tuimon.train.taps.loss import call_site
 from tuimon.train.taps.patches import On, Patches
@@ -90,7 +91,7 @@ class FunctionalTap:
         chosen = argnums if isinstance(argnums, tuple) else (argnums,)
         rest = [each for at, each in enumerate(args) if at not in chosen]
         found, left_out = leaves_of(tuple(rest), kwargs, MAX_INPUTS)
-        with unseen():
+        with apart():
             inputs = [summarise(name, tensor, FIRST_ELEMENTS) for name, tensor in found]
         if inputs:
             self._observer.session.publish(
