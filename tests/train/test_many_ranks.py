@@ -161,7 +161,7 @@ def takings(job: Job, applied: Applied, folder: Path) -> None:
     step = applied(commands.SaveCheckpoint(str(folder / "saved")))
     assert [path.name for path in (folder / "saved").iterdir()] == [f"checkpoint-{step:06d}.pt"]
     state = same(job.outcome(commands.SaveCheckpoint("/proc/nowhere")))
-    assert state.state == "refused" and state.reason.startswith("rank 0: no checkpoint in")
+    assert state.state == "refused" and state.reason.startswith("rank 0: the checkpoint needs")
     told = [state.new for state in job.outcome(commands.RunAutopsy(1))]
     assert told == ["on rank 1", "at this update", "on rank 1", "on rank 1"]
 
