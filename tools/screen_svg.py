@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pyte
 from pyte.screens import Char
 
-from tuimon.tui.svg import BACKGROUND, BASELINE, CELL_H, CELL_W, FOREGROUND, Cell, document
+from tuimon.tui.draw.svg import BACKGROUND, BASELINE, CELL_H, CELL_W, FOREGROUND, Cell, document
 
 _NAMED = {
     "black": "#121212",

@@ -20,7 +20,7 @@ WIDTH = 88
 def parts() -> dict[str, str]:
     """Markdown by the name of its place."""
     from tuimon.cli import cli
-    from tuimon.tui.actions import keys_markdown
+    from tuimon.tui.keys.actions import keys_markdown
 
     helps = [f"$ {path} --help\n{text}" for path, text in _helps(cli, "tuimon", None)]
     return {

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from tuimon.train.control.policy import NonFinite as NonFinite
+    from tuimon.train.control.policy import Policy as Policy
     from tuimon.train.monitor import Monitor as Monitor
     from tuimon.train.monitor import Stop as Stop
     from tuimon.train.monitor import watch as watch
-    from tuimon.train.policy import NonFinite as NonFinite
-    from tuimon.train.policy import Policy as Policy
 
 _PUBLIC = {
     "watch": "tuimon.train.monitor",
     "Monitor": "tuimon.train.monitor",
-    "NonFinite": "tuimon.train.policy",
-    "Policy": "tuimon.train.policy",
+    "NonFinite": "tuimon.train.control.policy",
+    "Policy": "tuimon.train.control.policy",
     "Stop": "tuimon.train.monitor",
 }
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 
 from tests.bench.loops import LOOPS, Loop
-from tuimon.train.governor import Governor
+from tuimon.train.samples.governor import Governor
 
 RESAMPLES = 400
 

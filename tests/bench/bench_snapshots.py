@@ -19,7 +19,7 @@ import torch
 from tests.bench import bench_feed
 from tests.bench.loops import LOOPS
 from tuimon.model.units import size_bytes
-from tuimon.train import snapshots
+from tuimon.train.control import snapshots
 
 
 def row(name: str, every: int, steps: int) -> str:

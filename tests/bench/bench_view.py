@@ -18,10 +18,10 @@ from collections.abc import Callable
 import numpy as np
 
 from tuimon.model.records import LayerTable, Step
+from tuimon.tui.draw.theme import Look
 from tuimon.tui.panels.registry import make_panel
 from tuimon.tui.scene import CHARTS, LAYERS, OVERVIEW, Scene
 from tuimon.tui.screens import arrange
-from tuimon.tui.theme import Look
 from tuimon.view.frame import LIVE
 from tuimon.view.series import Series
 from tuimon.view.store import RunState, Standing

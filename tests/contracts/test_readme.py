@@ -9,7 +9,7 @@ import pytest
 
 from tools.write_readme import PAGES, filled
 from tuimon import errors
-from tuimon.tui.actions import ACTIONS
+from tuimon.tui.keys.actions import ACTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -25,7 +25,7 @@ from tuimon.model.records import (
     Record,
     Step,
 )
-from tuimon.train.attendant import start_scribe
+from tuimon.train.launch.attendant import start_scribe
 
 
 class Training:

@@ -10,11 +10,11 @@ import pytest
 from tests.process.stand_in import PATIENCE_S, StandIn, until
 from tuimon.errors import NoSuchRun, Refused
 from tuimon.model.commands import Pause
-from tuimon.tui.chart import draw_chart
+from tuimon.tui.draw.chart import draw_chart
+from tuimon.tui.draw.theme import Look
 from tuimon.tui.scene import Scene
 from tuimon.tui.second import SecondRun
 from tuimon.tui.start import beside
-from tuimon.tui.theme import Look
 from tuimon.view.session import watch_run
 
 

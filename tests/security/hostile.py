@@ -20,7 +20,7 @@ from tuimon.feed.codec import encode
 from tuimon.feed.ring import RingWriter
 from tuimon.model.commands import Request
 from tuimon.model.records import AnyRecord, CommandState, Event, Goodbye, LayerTable, Scalars, Step
-from tuimon.train.attendant import start_scribe
+from tuimon.train.launch.attendant import start_scribe
 
 # Title, colour, place, clipboard, answers that a shell would read as typed, 8-bit sequences,
 # overprinting, order of writing, line ends of other alphabets, tags that nobody sees.

@@ -19,10 +19,10 @@ from tuimon.feed.ring import RingReader, RingWriter
 from tuimon.model.commands import Dump, Pause, Request, SaveCheckpoint
 from tuimon.model.records import CommandState
 from tuimon.scribe import ending
-from tuimon.train import attendant
-from tuimon.train.checkpoint import write_checkpoint
-from tuimon.train.controls import _folder_problem
-from tuimon.train.dump import write_dump
+from tuimon.train.control.checkpoint import write_checkpoint
+from tuimon.train.control.controls import _folder_problem
+from tuimon.train.control.dump import write_dump
+from tuimon.train.launch import attendant
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from tuimon.feed.registry import RunInfo
 from tuimon.feed.ring import RingWriter
 from tuimon.model.commands import Pause, Request
 from tuimon.model.records import CommandState, LayerTable, Step
-from tuimon.tui.actions import ACTIONS
 from tuimon.tui.app import TuimonApp, ViewerOptions
-from tuimon.tui.glyphs import BRAILLE
-from tuimon.tui.theme import FULL, Look
+from tuimon.tui.draw.glyphs import BRAILLE
+from tuimon.tui.draw.theme import FULL, Look
+from tuimon.tui.keys.actions import ACTIONS
 from tuimon.view import remote, source
 from tuimon.view.session import Session, watch_run
 

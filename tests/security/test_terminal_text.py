@@ -45,7 +45,7 @@ for words in (
     print('status', status, '' if words == [bad] else words[0])
 from pathlib import Path
 from tuimon.train.boundary import say
-from tuimon.train.concluded import cause_lines, findings_from
+from tuimon.train.launch.concluded import cause_lines, findings_from
 for line in (*cause_lines(Path(report)), *findings_from(Path(report), 'warning')):
     say(line)
 say(long)

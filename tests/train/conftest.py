@@ -107,7 +107,7 @@ def feed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Feed]:
 @pytest.fixture
 def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """A governor that always says yes, so that a short loop is sampled all through."""
-    monkeypatch.setattr("tuimon.train.governor.Governor.step", lambda self, *_, **__: True)
+    monkeypatch.setattr("tuimon.train.samples.governor.Governor.step", lambda self, *_, **__: True)
 
 
 @pytest.fixture(autouse=True, scope="session")

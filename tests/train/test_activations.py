@@ -17,9 +17,9 @@ from tests.train.conftest import Feed
 from tests.train.sampled import activations, hooks_of, left_out, loop, net, parameters, sgd
 from tuimon.model.samples import Activations, Governor
 from tuimon.train import monitor as monitors
-from tuimon.train.activations import leaf_modules
-from tuimon.train.extras import Extras
-from tuimon.train.governor import LONGEST_STRIDE
+from tuimon.train.samples.activations import leaf_modules
+from tuimon.train.samples.extras import Extras
+from tuimon.train.samples.governor import LONGEST_STRIDE
 
 
 def test_modules_called_several_times_and_odd_outputs(feed: Feed, every_step: None) -> None:
@@ -312,11 +312,11 @@ def test_whatever_breaks_in_an_extra_the_loop_goes_on(
         raise ZeroDivisionError
 
     for place in (
-        "tuimon.train.extras.leaf_modules",
-        "tuimon.train.activations.absmax_of",
-        "tuimon.train.turns.absmax_of",
-        "tuimon.train.turns.norms_of",
-        "tuimon.train.turns.histogram_of",
+        "tuimon.train.samples.extras.leaf_modules",
+        "tuimon.train.samples.activations.absmax_of",
+        "tuimon.train.samples.turns.absmax_of",
+        "tuimon.train.samples.turns.norms_of",
+        "tuimon.train.samples.turns.histogram_of",
     ):
         with monkeypatch.context() as patch:
             patch.setattr(place, broken)

@@ -17,7 +17,7 @@ from tuimon.model import commands
 from tuimon.model.breakpoints import Breakpoints
 from tuimon.model.records import NAN, PAUSED, RUNNING, CommandState, DeviceStats, Event
 from tuimon.train import monitor as monitors
-from tuimon.train.policy import Policy
+from tuimon.train.control.policy import Policy
 
 
 def breaks(feed: Feed) -> list[Event]:

@@ -14,11 +14,12 @@ from tests.train.conftest import Feed
 from tests.train.test_loops import batches, by, mse
 from tests.train.twins import Diary, twins
 from tuimon.model.records import DeviceStats
-from tuimon.train import clearing, clip, loop, rates
 from tuimon.train import monitor as monitors
 from tuimon.train import track as tracks
 from tuimon.train.account import ClipCall
 from tuimon.train.boundary import Boundary
+from tuimon.train.control import clip, rates
+from tuimon.train.facts import clearing, loop
 from tuimon.train.late import LateStats
 from tuimon.train.taps import clipping, loss
 from tuimon.train.track import Track

@@ -15,7 +15,7 @@ from torch import nn
 import tuimon
 from tests.train.conftest import Feed
 from tuimon.model import commands
-from tuimon.train import checkpoint, dump
+from tuimon.train.control import checkpoint, dump
 
 UPDATES, ASKED_AT = 9, 4
 

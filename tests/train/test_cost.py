@@ -16,8 +16,9 @@ import tuimon
 from tests.bench.loops import LOOPS, Loop
 from tests.train.conftest import Feed
 from tuimon.feed.codec import encode
-from tuimon.train import clearing, modes
+from tuimon.train import modes
 from tuimon.train import monitor as monitors
+from tuimon.train.facts import clearing
 
 OURS = str(Path(tuimon.__file__).parent)
 WARM_UP = 12  # first batches, first checks of the weights

@@ -19,7 +19,7 @@ from tuimon.model.crash import MAX_TENSORS, Crash
 from tuimon.model.records import Step
 from tuimon.train import monitor as monitors
 from tuimon.train.crash import look_at_crash
-from tuimon.train.shortage import asked_bytes, is_shortage
+from tuimon.train.facts.shortage import asked_bytes, is_shortage
 
 SOURCE = Path(__file__).read_text().splitlines()
 

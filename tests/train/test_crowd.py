@@ -15,7 +15,7 @@ from tuimon.feed import channel
 from tuimon.model import commands
 from tuimon.model.records import CommandState
 from tuimon.train import monitor as monitors
-from tuimon.train import waiting
+from tuimon.train.control import waiting
 
 ASKED = 150
 

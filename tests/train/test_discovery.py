@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 import __main__
-from tuimon.train.discovery import Arrival, Discovery, all_modules, by_variable, roots_of
+from tuimon.train.launch.discovery import Arrival, Discovery, all_modules, by_variable, roots_of
 
 
 class Reports:

@@ -19,7 +19,7 @@ from torch.nn.utils import clip_grad_norm_
 import tuimon
 from tests.train.conftest import Feed
 from tuimon.model import commands
-from tuimon.train.policy import Policy
+from tuimon.train.control.policy import Policy
 
 UPDATES, AT, BOUND = 12, 4, 0.2
 STEPS: dict[str, dict[str, bool]] = {

@@ -25,8 +25,8 @@ from tuimon.model.samples import (
     ParameterSamples,
 )
 from tuimon.train import monitor as monitors
-from tuimon.train.extras import Extras
-from tuimon.train.spectrum import evenly, histogram_of
+from tuimon.train.samples.extras import Extras
+from tuimon.train.samples.spectrum import evenly, histogram_of
 
 # --- figures --------------------------------------------------------------------------------------
 
@@ -261,8 +261,8 @@ def test_activations_that_were_asked_for_come_every_50_steps(feed: Feed) -> None
 def test_every_parameter_and_module_has_its_turn(
     feed: Feed, every_step: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuimon.train.turns.MAX_TENSORS", 3)
-    monkeypatch.setattr("tuimon.train.extras.MODULES", 2)
+    monkeypatch.setattr("tuimon.train.samples.turns.MAX_TENSORS", 3)
+    monkeypatch.setattr("tuimon.train.samples.extras.MODULES", 2)
     model = nn.Sequential(*(nn.Linear(6, 6) for _ in range(5)))
     optimizer = sgd(model)
     tuimon.watch(model, optimizer)
@@ -280,7 +280,7 @@ def test_every_parameter_and_module_has_its_turn(
 def test_the_copy_of_weights_is_bounded(
     feed: Feed, every_step: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuimon.train.turns.MAX_ELEMENTS", 50)
+    monkeypatch.setattr("tuimon.train.samples.turns.MAX_ELEMENTS", 50)
     model = net()
     optimizer = sgd(model)
     tuimon.watch(model, optimizer)
@@ -305,8 +305,8 @@ def test_a_sample_does_not_make_the_step_longer_that_it_is_measured_by(
         told.append(step_s or 0.0)
         return True
 
-    monkeypatch.setattr("tuimon.train.turns.histogram_of", burn)
-    monkeypatch.setattr("tuimon.train.governor.Governor.step", always)
+    monkeypatch.setattr("tuimon.train.samples.turns.histogram_of", burn)
+    monkeypatch.setattr("tuimon.train.samples.governor.Governor.step", always)
     model = net()
     optimizer = sgd(model)
     tuimon.watch(model, optimizer)

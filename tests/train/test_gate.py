@@ -21,8 +21,8 @@ import tuimon
 from tests.train.conftest import Feed, folder_listing, wait_for
 from tuimon.model import commands
 from tuimon.model.records import PAUSED, RUNNING, CommandState
-from tuimon.train import dump
 from tuimon.train import monitor as monitors
+from tuimon.train.control import dump
 
 
 class Training:

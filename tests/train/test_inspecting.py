@@ -16,9 +16,9 @@ from tuimon.feed.codec import encode
 from tuimon.model import commands
 from tuimon.model.inspection import MAX_PLACES, PERCENTILES, Inspected, InspectReply
 from tuimon.model.records import PAUSED
-from tuimon.train import elements
 from tuimon.train import monitor as monitors
-from tuimon.train.elements import inspected
+from tuimon.train.samples import elements
+from tuimon.train.samples.elements import inspected
 
 
 def test_figures_are_exact_and_places_are_named() -> None:

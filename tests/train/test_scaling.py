@@ -14,7 +14,7 @@ import tuimon
 from tests.train.conftest import Feed
 from tuimon.model.amp import BY_GRAPH, BY_TABLE, AmpCalls, AmpSkip
 from tuimon.model.records import Step
-from tuimon.train import overflow
+from tuimon.train.facts import overflow
 
 
 class Loop:
@@ -155,7 +155,7 @@ def test_without_a_graph_the_table_decides(loop: Loop, feed: Feed) -> None:
 def test_a_gradient_too_large_to_count_is_named_all_the_same(
     loop: Loop, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuimon.train.census.MAX_INCIDENTS", 1)
+    monkeypatch.setattr("tuimon.train.samples.census.MAX_INCIDENTS", 1)
     monkeypatch.setattr(overflow, "MAX_COUNTED", 1)
     for _ in range(2):  # the first is counted with everything else that is bad
         with loop.overflows_at(3):

@@ -9,7 +9,7 @@ from torch import nn
 import tuimon
 from tests.train.conftest import Feed
 from tests.train.sampled import activations, loop, net, parameters, sgd
-from tuimon.train.spectrum import silent_units
+from tuimon.train.samples.spectrum import silent_units
 
 
 def test_a_dead_layer_and_a_saturated_one_are_told_apart(feed: Feed, every_step: None) -> None:

@@ -19,9 +19,9 @@ from tests.train.conftest import Feed
 from tuimon.model import commands
 from tuimon.model.snapshots import SnapshotState
 from tuimon.train import monitor as monitors
-from tuimon.train import snapshots
 from tuimon.train.account import Losses
-from tuimon.train.policy import Policy
+from tuimon.train.control import snapshots
+from tuimon.train.control.policy import Policy
 
 EVERY, UPDATES, BACK_AT = 5, 24, 18
 KEPT = 15  # the newest multiple of EVERY whose state has proved itself by then

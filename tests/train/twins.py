@@ -17,7 +17,7 @@ from torch import nn
 import tuimon
 from tests.train.conftest import Feed
 from tuimon.model.records import Event, Step
-from tuimon.train.governor import Governor
+from tuimon.train.samples.governor import Governor
 
 SEED = 3
 

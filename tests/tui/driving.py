@@ -10,10 +10,10 @@ from textual.pilot import Pilot
 
 from tests.tui.fake import FakeRun, FakeSession
 from tuimon.tui.app import TuimonApp, ViewerOptions
-from tuimon.tui.glyphs import BRAILLE, GlyphSet
+from tuimon.tui.draw.glyphs import BRAILLE, GlyphSet
+from tuimon.tui.draw.theme import FULL, Look
 from tuimon.tui.keeping import Remember
 from tuimon.tui.picking import Choices
-from tuimon.tui.theme import FULL, Look
 from tuimon.view.frame import Frame
 
 # So slow that no tick falls into a test: the test calls `refresh` itself.

@@ -15,14 +15,14 @@ from syrupy.assertion import SnapshotAssertion
 from tests.tui.full import NOW_S, full_frame
 from tuimon.feed.registry import RankInfo, RunInfo
 from tuimon.model.records import Event
-from tuimon.tui.actions import SCREENS
-from tuimon.tui.choices import CHOICES, settle_focus
-from tuimon.tui.hinting import hints
+from tuimon.tui.draw.rows import width_of
+from tuimon.tui.draw.theme import Look
+from tuimon.tui.keys.actions import SCREENS
+from tuimon.tui.keys.choices import CHOICES, settle_focus
+from tuimon.tui.keys.hinting import hints
 from tuimon.tui.once import paint
-from tuimon.tui.rows import width_of
 from tuimon.tui.scene import Scene
 from tuimon.tui.screens import arrange
-from tuimon.tui.theme import Look
 from tuimon.view.frame import (
     GONE,
     LATE,

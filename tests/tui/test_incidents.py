@@ -25,8 +25,8 @@ from tuimon.model.autopsy import NOT_REPRODUCED
 from tuimon.model.commands import ArmHold, DisarmHold, RenewHold, RunAutopsy, SkipUpdate
 from tuimon.model.records import CommandState, Event
 from tuimon.model.verdict import sentence
-from tuimon.tui.actions import ACTIONS
-from tuimon.tui.glyphs import ASCII
+from tuimon.tui.draw.glyphs import ASCII
+from tuimon.tui.keys.actions import ACTIONS
 from tuimon.tui.once import verdict_of
 from tuimon.tui.panels.header import HOLD_KEYS
 from tuimon.view.frame import GONE, LIVE, Exit

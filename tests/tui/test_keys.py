@@ -21,8 +21,8 @@ from tuimon.model.commands import (
 )
 from tuimon.model.records import CommandState, Event
 from tuimon.model.snapshots import SnapshotState
-from tuimon.tui.actions import ACTIONS, actions
-from tuimon.tui.choices import CHOICES
+from tuimon.tui.keys.actions import ACTIONS, actions
+from tuimon.tui.keys.choices import CHOICES
 from tuimon.tui.start import dump_folder_of
 from tuimon.view.frame import GONE, PAUSED, Clip, Exit
 

@@ -9,8 +9,8 @@ from syrupy.assertion import SnapshotAssertion
 
 from tests.tui.driving import driven
 from tests.tui.fake import FakeRun
-from tuimon.tui.glyphs import ASCII
-from tuimon.tui.theme import NONE
+from tuimon.tui.draw.glyphs import ASCII
+from tuimon.tui.draw.theme import NONE
 from tuimon.view.frame import GONE, PAUSED, WAITING, Clip, Exit, Frame
 
 

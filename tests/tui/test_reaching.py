@@ -18,10 +18,10 @@ from tuimon.model.inspection import Inspected, InspectReply, Place
 from tuimon.model.records import CommandState
 from tuimon.model.samples import HISTOGRAM_BINS, Histogram
 from tuimon.model.snapshots import SnapshotState
-from tuimon.tui.palette import matching
-from tuimon.tui.reach import Question, intent
+from tuimon.tui.draw.theme import Look
+from tuimon.tui.keys.palette import matching
+from tuimon.tui.keys.reach import Question, intent
 from tuimon.tui.scene import Scene
-from tuimon.tui.theme import Look
 from tuimon.view.frame import PAUSED, Frame
 
 

@@ -12,12 +12,12 @@ from textual.pilot import Pilot
 from tests.tui.driving import Clock
 from tests.unit.view.test_replay import BAD, Stopwatch, a_run, write_recording
 from tuimon.feed.recording import read_recording
-from tuimon.tui.actions import ACTIONS, REPLAYING, actions, bindings
 from tuimon.tui.app import TuimonApp, ViewerOptions
-from tuimon.tui.glyphs import BRAILLE
+from tuimon.tui.draw.glyphs import BRAILLE
+from tuimon.tui.draw.theme import FULL, Look
+from tuimon.tui.keys.actions import ACTIONS, REPLAYING, actions, bindings
+from tuimon.tui.keys.playback import STEERING
 from tuimon.tui.once import paint
-from tuimon.tui.playback import STEERING
-from tuimon.tui.theme import FULL, Look
 from tuimon.view.replay import END, ReplaySession
 
 

@@ -11,14 +11,14 @@ import pytest
 from tests.tui.fake import FakeRun, FakeSeries
 from tests.tui.full import full_frame
 from tuimon.model.records import CommandState
-from tuimon.tui.actions import SCREENS
-from tuimon.tui.choices import CHOICES, settle_focus
-from tuimon.tui.glyphs import ASCII, BRAILLE, GlyphSet
-from tuimon.tui.hinting import hints
+from tuimon.tui.draw.glyphs import ASCII, BRAILLE, GlyphSet
+from tuimon.tui.draw.theme import Look
+from tuimon.tui.keys.actions import SCREENS
+from tuimon.tui.keys.choices import CHOICES, settle_focus
+from tuimon.tui.keys.hinting import hints
 from tuimon.tui.once import paint
 from tuimon.tui.scene import Scene
 from tuimon.tui.screens import arrange
-from tuimon.tui.theme import Look
 from tuimon.view.frame import HELD, WAITING, Frame, Replay
 
 FULL = full_frame()

@@ -11,7 +11,7 @@ from tests.tui.driving import Driven, driven
 from tests.tui.fake import FakeRun, FakeSeries
 from tests.tui.incidents import FINDINGS, incident_frame
 from tuimon.model.commands import SetClip
-from tuimon.tui.actions import ACTIONS
+from tuimon.tui.keys.actions import ACTIONS
 from tuimon.view.frame import Clip, Frame
 
 _TYPED = {"/": "slash", "@": "at", ".": "full_stop"}

@@ -9,11 +9,11 @@ import pytest
 from tests.tui.driving import Driven, driven
 from tests.tui.fake import FakeRun, FakeSeries, FakeSession
 from tuimon.errors import NoSuchRun
-from tuimon.tui.chart import draw_chart
-from tuimon.tui.glyphs import ASCII, BRAILLE, GlyphSet
+from tuimon.tui.draw.chart import draw_chart
+from tuimon.tui.draw.glyphs import ASCII, BRAILLE, GlyphSet
+from tuimon.tui.draw.theme import FULL, NONE, Look
 from tuimon.tui.scene import Scene
 from tuimon.tui.second import SecondRun
-from tuimon.tui.theme import FULL, NONE, Look
 from tuimon.view.frame import Frame
 
 

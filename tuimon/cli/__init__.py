@@ -156,7 +156,7 @@ def run(
     if attach and fail_on:
         raise click.UsageError("--fail-on is about the exit status, which --attach leaves behind")
     from tuimon.cli import starting
-    from tuimon.train.policy import Policy
+    from tuimon.train.control.policy import Policy
 
     policy = Policy(on_non_finite, max_hold, autopsy, snapshot_every=snapshot_every)
     if problem := policy.problem():

@@ -51,7 +51,7 @@ def show(wanted: str | None, *, headless: bool, report: str | None) -> int:
         UsageError: no such scenario, or no torch to train with.
     """
     from tuimon.cli import starting, viewing
-    from tuimon.train.policy import Policy
+    from tuimon.train.control.policy import Policy
 
     known, default = scenarios()
     name = wanted or default

@@ -22,7 +22,7 @@ from tuimon.feed.registry import RunInfo
 from tuimon.model.text import plain
 
 if TYPE_CHECKING:
-    from tuimon.train.policy import Policy
+    from tuimon.train.control.policy import Policy
 
 APPEARS_WITHIN_S = 30.0  # a cold start of Python and of the scribe on a busy shared file system
 STOPS_WITHIN_S = 10.0  # until the next boundary; then the process is told by signals
@@ -65,7 +65,7 @@ def launch_words(
     ledger: str | None = None,
 ) -> list[str]:
     """The command line that a training runs as; plain Python where tuimon is switched off."""
-    from tuimon.train.launcher import command_line, own_interpreter_options
+    from tuimon.train.launch.launcher import command_line, own_interpreter_options
     from tuimon.train.session import is_disabled
 
     if is_disabled() and not in_background:

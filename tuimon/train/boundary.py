@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from tuimon.model.text import plain
-from tuimon.train.policy import NonFinite
+from tuimon.train.control.policy import NonFinite
 from tuimon.train.signals import is_from_handler
 
 MAX_FAILURES = 3  # of one tap before it is taken out of service

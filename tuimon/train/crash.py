@@ -17,11 +17,12 @@ from tuimon.model.autopsy import FORWARD
 from tuimon.model.batches import TensorSummary
 from tuimon.model.crash import DATA, MAX_FRAMES, OTHER, CodePlace, Crash
 from tuimon.model.text import plain
-from tuimon.train import frames, tracebacks
+from tuimon.train import frames
+from tuimon.train.facts.shortage import is_shortage, memory_figures
+from tuimon.train.launch import tracebacks
+from tuimon.train.launch.tracebacks import Entry
 from tuimon.train.layers import unwrap
 from tuimon.train.operands import look_at_operands
-from tuimon.train.shortage import is_shortage, memory_figures
-from tuimon.train.tracebacks import Entry
 
 if TYPE_CHECKING:
     from tuimon.train.observer import Observer

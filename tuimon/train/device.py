@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from tuimon.model.records import NAN, NEG_INF, NO_GRAD, NORM_OVERFLOW, POS_INF, UNMEASURED
-from tuimon.train.clip import factor
+from tuimon.train.control.clip import factor
 from tuimon.train.stats import Flags, Floats, Plan, measurable
 
 SLOTS = 8  # a host that runs further ahead than this loses samples, not time

@@ -21,7 +21,7 @@ from torch import nn
 from tuimon.model.autopsy import BACKWARD, FORWARD, OPTIMIZER
 from tuimon.model.crash import DATA
 from tuimon.model.text import plain
-from tuimon.train.tracebacks import Entry
+from tuimon.train.launch.tracebacks import Entry
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _PATHS = sysconfig.get_paths()

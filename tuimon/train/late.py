@@ -9,7 +9,7 @@ import torch
 
 from tuimon.model.records import UNMEASURED, DeviceStats, Memory
 from tuimon.train.account import Losses, ScalerView
-from tuimon.train.clip import bound_of
+from tuimon.train.control.clip import bound_of
 from tuimon.train.device import Arrived, Lane, Operations, Sample
 from tuimon.train.session import Session
 from tuimon.train.stats import Plan

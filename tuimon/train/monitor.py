@@ -15,11 +15,11 @@ from torch.optim import Optimizer
 from tuimon.train.autopsy import streams
 from tuimon.train.boundary import Stop as Stop
 from tuimon.train.boundary import say
+from tuimon.train.control.policy import NonFinite as NonFinite
+from tuimon.train.control.policy import Policy as Policy
+from tuimon.train.control.policy import policy_of
 from tuimon.train.layers import alive
 from tuimon.train.observer import Observer
-from tuimon.train.policy import NonFinite as NonFinite
-from tuimon.train.policy import Policy as Policy
-from tuimon.train.policy import policy_of
 from tuimon.train.session import Session, is_disabled, start_session
 from tuimon.train.taps.wiring import Wiring
 

@@ -20,27 +20,27 @@ from tuimon.train import modes
 from tuimon.train.account import Clips, Losses, Times, host_scale
 from tuimon.train.autopsy.examine import Examiner
 from tuimon.train.boundary import Boundary
-from tuimon.train.breaks import Breaks
-from tuimon.train.clip import Clipping
-from tuimon.train.controls import Controls
-from tuimon.train.extras import TAP as EXTRAS_TAP
-from tuimon.train.extras import Extras
-from tuimon.train.gate import Gate
+from tuimon.train.control.breaks import Breaks
+from tuimon.train.control.clip import Clipping
+from tuimon.train.control.controls import Controls
+from tuimon.train.control.gate import Gate
+from tuimon.train.control.policy import Policy
+from tuimon.train.control.rates import Rates
+from tuimon.train.control.snapshots import Snapshots
+from tuimon.train.facts.loop import Loop
+from tuimon.train.facts.scaling import Scaling
 from tuimon.train.inside import Inside
-from tuimon.train.loop import Loop
-from tuimon.train.policy import Policy
-from tuimon.train.rates import Rates
 from tuimon.train.roster import Roster
-from tuimon.train.scaling import Scaling
+from tuimon.train.samples.extras import TAP as EXTRAS_TAP
+from tuimon.train.samples.extras import Extras
 from tuimon.train.session import Session
-from tuimon.train.snapshots import Snapshots
 from tuimon.train.stats import host_number
 from tuimon.train.taps.batch import Batches
 
 if TYPE_CHECKING:
     from tuimon.model.ledger import Ledger
-    from tuimon.train.dump import Outcome
-    from tuimon.train.repeating import Repeating
+    from tuimon.train.control.dump import Outcome
+    from tuimon.train.control.repeating import Repeating
     from tuimon.train.track import Track
 
 FLUSH_LIMIT_S = 0.5
@@ -130,7 +130,7 @@ class Observer:
 
     def repeat(self, ledger: Ledger) -> None:
         """Carry out again what an earlier run was told, at the same steps."""
-        from tuimon.train.repeating import Repeating
+        from tuimon.train.control.repeating import Repeating
 
         self.repeating = Repeating(self, ledger)
         self.repeating.begin()
@@ -141,7 +141,7 @@ class Observer:
 
     def dump(self, directory: str, layers: list[str], track: Track) -> Outcome:
         """Write what somebody asked for, as it is before this update."""
-        from tuimon.train.dump import write_dump
+        from tuimon.train.control.dump import write_dump
 
         tensors = self.roster.dump_tensors(layers)
         note = self.gradient_note(track)
@@ -150,7 +150,7 @@ class Observer:
 
     def save_checkpoint(self, directory: str) -> Outcome:
         """Write what it takes to go on later, as it is before this update."""
-        from tuimon.train.checkpoint import write_checkpoint
+        from tuimon.train.control.checkpoint import write_checkpoint
 
         tracks = sorted(self.roster.tracks.values(), key=lambda track: track.index)
         optimizers = [each for track in tracks if (each := track.optimizer) is not None]

@@ -13,10 +13,10 @@ from torch import nn
 from tuimon.model.batches import TensorSummary
 from tuimon.model.crash import MAX_TENSORS
 from tuimon.train.frames import failing, in_torch, names_in, resolve
+from tuimon.train.launch.tracebacks import Entry
 from tuimon.train.leaves import leaves_of
 from tuimon.train.modes import apart
-from tuimon.train.summary import summarise
-from tuimon.train.tracebacks import Entry
+from tuimon.train.samples.summary import summarise
 
 MAX_ELEMENTS = 1 << 18  # of one tensor
 _MAX_LOCALS = 256  # of one frame: the globals of a notebook-like script may be many

@@ -12,8 +12,8 @@ from torch.optim import Optimizer
 
 from tuimon.model.batches import LossFacts
 from tuimon.model.records import Facts
-from tuimon.train.beginning import settings_of
-from tuimon.train.controls import matches
+from tuimon.train.control.controls import matches
+from tuimon.train.facts.beginning import settings_of
 from tuimon.train.layers import NO_LAYERS, Layers, alive, build_layers, distinct, prefixes
 from tuimon.train.session import Session
 

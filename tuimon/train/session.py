@@ -45,8 +45,8 @@ from tuimon.model.records import (
     Step,
 )
 from tuimon.model.text import plain
-from tuimon.train.attendant import start_scribe, wants_scribe
 from tuimon.train.boundary import Stop, say
+from tuimon.train.launch.attendant import start_scribe, wants_scribe
 from tuimon.train.place import find_place
 
 REPEAT_S = 5.0  # how often records that a late reader needs are published again

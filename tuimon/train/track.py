@@ -15,12 +15,13 @@ import torch
 from torch.optim import Optimizer
 
 from tuimon.model.records import CLIP_ON
-from tuimon.train import census, clip
 from tuimon.train.account import Losses, ScalerView
-from tuimon.train.census import Weights
+from tuimon.train.control import clip
+from tuimon.train.control.rates import in_force
 from tuimon.train.late import LateStats
 from tuimon.train.owner import Owner
-from tuimon.train.rates import in_force
+from tuimon.train.samples import census
+from tuimon.train.samples.census import Weights
 from tuimon.train.stats import Measured, Plan, measure, unscale
 from tuimon.train.update import Place, Update, step_record
 

@@ -13,10 +13,10 @@ import torch
 from torch.optim import Optimizer
 
 from tuimon.model.records import MAX_BAD, NON_FINITE, BadTensor, Step
-from tuimon.train import clip, rates
 from tuimon.train.account import ClipCall, Losses, ScalerView, Times
-from tuimon.train.census import Weights
-from tuimon.train.rates import Rates
+from tuimon.train.control import clip, rates
+from tuimon.train.control.rates import Rates
+from tuimon.train.samples.census import Weights
 from tuimon.train.stats import Flags, Measured, Plan, clipped_norm, share, spread
 
 

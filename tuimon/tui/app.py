@@ -13,27 +13,27 @@ from textual.binding import Binding
 from textual.geometry import Size
 from textual.screen import Screen
 
-from tuimon.tui.actions import bindings
-from tuimon.tui.asking import Asking
 from tuimon.tui.bridge import Bridge, Clock, RunSession
 from tuimon.tui.celldiff import ChangedCells, ScreenMemory
-from tuimon.tui.choices import CHOICES, focusable, settle_focus
+from tuimon.tui.draw.theme import FULL, NONE, Look
 from tuimon.tui.driver import SafeDriver
-from tuimon.tui.hinting import hints
 from tuimon.tui.keeping import KEEPS, recall, remembered
-from tuimon.tui.mouse import pointed, pulled
+from tuimon.tui.keys.actions import bindings
+from tuimon.tui.keys.asking import Asking
+from tuimon.tui.keys.choices import CHOICES, focusable, settle_focus
+from tuimon.tui.keys.hinting import hints
+from tuimon.tui.keys.mouse import pointed, pulled
+from tuimon.tui.keys.playback import STEERING, steer
 from tuimon.tui.options import ViewerOptions as ViewerOptions
 from tuimon.tui.pane import Pane
 from tuimon.tui.panels.ranks import rank_wanted
 from tuimon.tui.panels.registry import make_panel
 from tuimon.tui.picking import fresh, look_around, picked
-from tuimon.tui.playback import STEERING, steer
 from tuimon.tui.scene import RUNS, Scene
 from tuimon.tui.screens import Box, arrange
 from tuimon.tui.second import SecondRun
 from tuimon.tui.signs import Signs
 from tuimon.tui.taking import take
-from tuimon.tui.theme import FULL, NONE, Look
 from tuimon.view.frame import Frame
 
 UNFOCUSED_HZ = 4.0
@@ -238,8 +238,8 @@ class TuimonApp(Asking):
 
         Other dialogs get no such keys: what was typed ahead must not confirm anything.
         """
-        from tuimon.tui.palette import PaletteDialog
-        from tuimon.tui.typed import FilterDialog
+        from tuimon.tui.keys.palette import PaletteDialog
+        from tuimon.tui.keys.typed import FilterDialog
 
         if isinstance(self.screen, FilterDialog | PaletteDialog):
             event.prevent_default()

@@ -13,10 +13,10 @@ from typing import Protocol
 from tuimon.errors import TuimonError
 from tuimon.model.commands import AnyCommand, RenewHold
 from tuimon.model.records import CommandState
-from tuimon.tui.actions import UNREACHABLE
+from tuimon.tui.keys.actions import UNREACHABLE
+from tuimon.tui.keys.playback import Playback
+from tuimon.tui.keys.reach import LEASE_S
 from tuimon.tui.panels.events import command_words
-from tuimon.tui.playback import Playback
-from tuimon.tui.reach import LEASE_S
 from tuimon.view.arming import is_armed
 from tuimon.view.frame import Frame
 

@@ -19,7 +19,7 @@ from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
 from textual.strip import Strip
 
 from tuimon.model.text import plain
-from tuimon.tui.pen import Appearances, Ink, Pen, ahead
+from tuimon.tui.draw.pen import Appearances, Ink, Pen, ahead
 
 _BRIDGE_CELLS = 5  # unchanged cells up to this many may be cheaper to send than to jump over
 _MAX_LOOKS = 60_000  # ids are 16 bits

@@ -7,13 +7,13 @@ from itertools import zip_longest
 
 from textual.events import Key
 
-from tuimon.tui.actions import REPLAY, ROWS, TIME, TRAINING, VIEWS, Action, actions
 from tuimon.tui.bridge import Clock
-from tuimon.tui.dialogs import Dialog
-from tuimon.tui.heatmap import cell_glyphs
-from tuimon.tui.rows import Row, chunks, fit, framed, text, thumb_of
+from tuimon.tui.draw.heatmap import cell_glyphs
+from tuimon.tui.draw.rows import Row, chunks, fit, framed, text, thumb_of
+from tuimon.tui.draw.theme import Look
+from tuimon.tui.keys.actions import REPLAY, ROWS, TIME, TRAINING, VIEWS, Action, actions
+from tuimon.tui.keys.dialogs import Dialog
 from tuimon.tui.scrolling import FAR
-from tuimon.tui.theme import Look
 from tuimon.view.frame import ALL_ZERO, CELL_NAN, CELL_NEG_INF, CELL_POS_INF, NO_DATA
 
 _WIDTH = 120

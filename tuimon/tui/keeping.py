@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from tuimon.tui.glyphs import SETS, set_for
+from tuimon.tui.draw.glyphs import SETS, set_for
+from tuimon.tui.draw.theme import Look
 from tuimon.tui.panes import Sizes
 from tuimon.tui.scene import Scene
-from tuimon.tui.theme import Look
 from tuimon.view.kept import Kept
 
 SIZES = frozenset({"narrower", "broader", "shorter", "taller", "as_laid_out"})

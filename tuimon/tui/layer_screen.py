@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tuimon.tui.draw.tree import TreeRow
 from tuimon.tui.scene import LAYER, ChartChoice, Scene
-from tuimon.tui.tree import TreeRow
 from tuimon.view.frame import OTHER_VERSION, WAITING, Frame
 from tuimon.view.layer_series import BAD, NAMES, OUTPUT
 

@@ -8,14 +8,14 @@ from rich.segment import Segment
 
 from tuimon.model.text import plain
 from tuimon.model.verdict import verdict_lines
-from tuimon.tui.glyphs import BRAILLE, GlyphSet, spelt
+from tuimon.tui.draw.glyphs import BRAILLE, GlyphSet, spelt
+from tuimon.tui.draw.rows import Row, fit, in_alphabet
+from tuimon.tui.draw.svg import BACKGROUND, from_rows
+from tuimon.tui.draw.theme import FULL, NONE, ORDER, Look
+from tuimon.tui.keys.row_choices import show_first_bad
 from tuimon.tui.panels.registry import make_panel
-from tuimon.tui.row_choices import show_first_bad
-from tuimon.tui.rows import Row, fit, in_alphabet
 from tuimon.tui.scene import OVERVIEW, Scene
 from tuimon.tui.screens import arrange
-from tuimon.tui.svg import BACKGROUND, from_rows
-from tuimon.tui.theme import FULL, NONE, ORDER, Look
 from tuimon.view.frame import Frame
 from tuimon.view.incidents import newest
 

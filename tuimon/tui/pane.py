@@ -8,8 +8,8 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
+from tuimon.tui.draw.rows import Row, in_alphabet
 from tuimon.tui.panes import Box
-from tuimon.tui.rows import Row, in_alphabet
 from tuimon.tui.scene import Panel, Scene
 
 

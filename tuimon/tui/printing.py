@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from tuimon.tui.bridge import RunSession
-from tuimon.tui.glyphs import BRAILLE, SETS
+from tuimon.tui.draw.glyphs import BRAILLE, SETS
+from tuimon.tui.draw.theme import ORDER
 from tuimon.tui.once import render_once, svg_once, verdict_of
 from tuimon.tui.scene import OVERVIEW
 from tuimon.tui.start import AUTO, arrived, beside, look_of
-from tuimon.tui.theme import ORDER
 from tuimon.view.frame import LOADING, WAITING, Frame
 from tuimon.view.kept import read_kept
 from tuimon.view.replay import END, replay_run

@@ -11,12 +11,12 @@ from typing import Protocol
 
 import msgspec
 
-from tuimon.tui.axis import Bounds, TimeWindow
+from tuimon.tui.draw.axis import Bounds, TimeWindow
+from tuimon.tui.draw.rows import Row
+from tuimon.tui.draw.theme import Look
+from tuimon.tui.draw.tree import LayerTree
 from tuimon.tui.panes import Sizes
-from tuimon.tui.rows import Row
 from tuimon.tui.scrolling import Scroll
-from tuimon.tui.theme import Look
-from tuimon.tui.tree import LayerTree
 from tuimon.view.frame import Frame
 from tuimon.view.incidents import Incident
 from tuimon.view.layer_series import LayerSeries

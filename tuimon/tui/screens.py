@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuimon.tui.curves import pane_of
+from tuimon.tui.draw.curves import pane_of
 from tuimon.tui.layer_screen import is_of_a_layer
 from tuimon.tui.panels.header import alert_rows
 from tuimon.tui.panes import Box as Box

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from tuimon.model.text import plain
-from tuimon.tui.glyphs import ASCII, GlyphSet, spelt
+from tuimon.tui.draw.glyphs import ASCII, GlyphSet, spelt
 from tuimon.view.frame import CUT_OFF, GONE, HELD, LATE, LIVE, PAUSED, RECONNECTING, SILENT, Frame
 
 Bell = Literal["off", "critical", "warning"]

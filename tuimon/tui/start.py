@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from tuimon.config import AttachSettings, read_settings
 from tuimon.errors import EXIT_DEFECT, EXIT_OK, NoSuchRun, UsageError
-from tuimon.tui.glyphs import SETS, set_for
+from tuimon.tui.draw.glyphs import SETS, set_for
+from tuimon.tui.draw.theme import Look, colours_for
 from tuimon.tui.keeping import dressed
+from tuimon.tui.keys.playback import Playback
 from tuimon.tui.picking import Choices, NoSession
-from tuimon.tui.playback import Playback
 from tuimon.tui.signs import SignOptions
-from tuimon.tui.theme import Look, colours_for
 from tuimon.view.frame import END, Frame
 from tuimon.view.kept import keep, read_kept
 from tuimon.view.runs import Runs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuimon.model.commands import AnyCommand, Inspect, SetClip, SetMaxNorm
-from tuimon.tui.choices import follow, open_look
+from tuimon.tui.keys.choices import follow, open_look
 from tuimon.tui.layer_screen import with_layer
 from tuimon.tui.scene import Scene
 from tuimon.view.frame import Frame

@@ -17,8 +17,8 @@ from tuimon.model import commands
 from tuimon.model.autopsy import Autopsy
 from tuimon.model.records import HELD, PAUSED, CommandState
 from tuimon.train import monitor as monitors
-from tuimon.train.gate import Gate
-from tuimon.train.policy import Policy
+from tuimon.train.control.gate import Gate
+from tuimon.train.control.policy import Policy
 
 BAD = 3  # the step whose gradients are not finite
 STEPS = 7

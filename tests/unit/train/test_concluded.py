@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tuimon.scribe import ending
-from tuimon.train.concluded import trouble_with_report
+from tuimon.train.launch.concluded import trouble_with_report
 
 
 def test_why_a_report_could_not_be_written_is_told(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tuimon.train.boundary import Stop
-from tuimon.train.watching import how_it_ended
+from tuimon.train.launch.watching import how_it_ended
 
 
 def interrupted(error: BaseException, code: int) -> Callable[[], None]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuimon.train.governor import (
+from tuimon.train.samples.governor import (
     ALLOWANCE_S,
     FIRST_SAMPLE,
     FORCED_GAP,

@@ -6,13 +6,13 @@ from textual.keys import Keys
 
 from tests.tui.fake import FakeRun
 from tuimon.cli.grammar import SCREENS
-from tuimon.tui import actions
-from tuimon.tui.actions import ACTIONS, GROUPS, bindings, keys_markdown
-from tuimon.tui.glyphs import ASCII, BLOCK, BRAILLE, set_for, to_ascii
+from tuimon.tui.draw.glyphs import ASCII, BLOCK, BRAILLE, set_for, to_ascii
+from tuimon.tui.draw.theme import FULL, NONE, PALETTES, SIXTEEN, Look, colours_for
 from tuimon.tui.helping import help_rows
-from tuimon.tui.hinting import hints
+from tuimon.tui.keys import actions
+from tuimon.tui.keys.actions import ACTIONS, GROUPS, bindings, keys_markdown
+from tuimon.tui.keys.hinting import hints
 from tuimon.tui.scene import Scene
-from tuimon.tui.theme import FULL, NONE, PALETTES, SIXTEEN, Look, colours_for
 from tuimon.view.frame import GONE, PAUSED
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuimon.tui.axis import Bounds, Scale, TimeWindow, log_ticks, nice_ticks, short
+from tuimon.tui.draw.axis import Bounds, Scale, TimeWindow, log_ticks, nice_ticks, short
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from tests.tui.full import batch
 from tuimon.model.records import Batch
-from tuimon.tui.batch_story import checks, is_suspicious
+from tuimon.tui.stories.batch_story import checks, is_suspicious
 
 GOOD = batch(400, bad=False)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuimon.tui.braille import RESOLUTION, bridged, cells, dots, line, points, spark
+from tuimon.tui.draw.braille import RESOLUTION, bridged, cells, dots, line, points, spark
 
 NAN = np.nan
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from tests.tui.fake import FakeSeries
-from tuimon.tui.chart import LABEL_WIDTH, ChartPanel, draw_chart
-from tuimon.tui.glyphs import SETS
-from tuimon.tui.rows import width_of
+from tuimon.tui.draw.chart import LABEL_WIDTH, ChartPanel, draw_chart
+from tuimon.tui.draw.glyphs import SETS
+from tuimon.tui.draw.rows import width_of
+from tuimon.tui.draw.theme import FULL, NONE, Look
 from tuimon.tui.scene import Scene
 from tuimon.tui.screens import chart_names
-from tuimon.tui.theme import FULL, NONE, Look
 from tuimon.view.frame import LIVE, Clip, Frame
 
 WIDTH, HEIGHT = 60, 12
@@ -45,7 +45,7 @@ def labels_of(scene: Scene) -> list[str]:
 
 def column_of(step: int, steps: int) -> int:
     """The cell column of a step in the whole-history view of so many steps."""
-    from tuimon.tui.axis import TimeWindow
+    from tuimon.tui.draw.axis import TimeWindow
 
     start, end = TimeWindow().steps(0, steps - 1)
     return (step - start) * COLUMNS // (end - start)

@@ -6,13 +6,13 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tuimon.tui import braille
-from tuimon.tui.axis import TimeWindow
-from tuimon.tui.chart import LABEL_WIDTH, draw_chart
-from tuimon.tui.glyphs import ASCII, BRAILLE, GlyphSet
+from tuimon.tui.draw import braille
+from tuimon.tui.draw.axis import TimeWindow
+from tuimon.tui.draw.chart import LABEL_WIDTH, draw_chart
+from tuimon.tui.draw.glyphs import ASCII, BRAILLE, GlyphSet
+from tuimon.tui.draw.theme import Look
+from tuimon.tui.keys.time_choices import spike_step
 from tuimon.tui.scene import Scene
-from tuimon.tui.theme import Look
-from tuimon.tui.time_choices import spike_step
 from tuimon.view.frame import HAS_FINITE, HAS_NAN, HAS_NEG_INF, HAS_POS_INF, Frame
 from tuimon.view.series import Series
 
@@ -139,7 +139,7 @@ def test_a_calm_series_has_no_spike_to_go_to() -> None:
 def test_the_moving_average_tells_the_same_at_every_zoom(
     length: int, share: int, keep: float
 ) -> None:
-    from tuimon.tui.curves import curve_of
+    from tuimon.tui.draw.curves import curve_of
 
     steps = np.arange(length)
     values = 3 + np.sin(steps / length * 9)

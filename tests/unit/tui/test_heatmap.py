@@ -7,11 +7,11 @@ import pytest
 
 from tests.tui.fake import FakeHeat, FakeRun
 from tuimon.model.records import LayerTable
-from tuimon.tui.glyphs import ASCII, BRAILLE
-from tuimon.tui.heatmap import CellTable, HeatPanel, cell_glyphs, heat_window
-from tuimon.tui.rows import in_alphabet, width_of
+from tuimon.tui.draw.glyphs import ASCII, BRAILLE
+from tuimon.tui.draw.heatmap import CellTable, HeatPanel, cell_glyphs, heat_window
+from tuimon.tui.draw.rows import in_alphabet, width_of
+from tuimon.tui.draw.theme import FULL, NONE, SIXTEEN, Look
 from tuimon.tui.scene import HeatDesk, Scene
-from tuimon.tui.theme import FULL, NONE, SIXTEEN, Look
 from tuimon.view.frame import (
     ALL_ZERO,
     CELL_NAN,

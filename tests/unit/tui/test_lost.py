@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tuimon.tui.draw.theme import Look
 from tuimon.tui.panels.device import StepPanel
 from tuimon.tui.scene import Scene
-from tuimon.tui.theme import Look
 from tuimon.view.frame import Frame
 
 

@@ -6,13 +6,13 @@ import pytest
 
 from tests.tui.fake import FakeRun
 from tuimon.model.records import CommandState, Event
-from tuimon.tui.chart import draw_chart
-from tuimon.tui.glyphs import ASCII, BLOCK, BRAILLE, GlyphSet
-from tuimon.tui.heatmap import HeatPanel
-from tuimon.tui.marking import at_cross, columns_of
+from tuimon.tui.draw.chart import draw_chart
+from tuimon.tui.draw.glyphs import ASCII, BLOCK, BRAILLE, GlyphSet
+from tuimon.tui.draw.heatmap import HeatPanel
+from tuimon.tui.draw.marking import at_cross, columns_of
+from tuimon.tui.draw.theme import Look
 from tuimon.tui.panels.header import FooterPanel
 from tuimon.tui.scene import LAYERS, Scene
-from tuimon.tui.theme import Look
 from tuimon.view.frame import Frame
 from tuimon.view.marks import marks
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tui.full import full_frame
-from tuimon.tui.actions import SCREENS
-from tuimon.tui.choices import CHOICES, focusable
-from tuimon.tui.pointing import pull
+from tuimon.tui.draw.theme import Look
+from tuimon.tui.keys.actions import SCREENS
+from tuimon.tui.keys.choices import CHOICES, focusable
+from tuimon.tui.keys.pointing import pull
 from tuimon.tui.scene import Scene
 from tuimon.tui.screens import arrange
-from tuimon.tui.theme import Look
 
 FRAME = full_frame()
 

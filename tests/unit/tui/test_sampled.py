@@ -17,10 +17,10 @@ from tuimon.model.samples import (
     ParameterSample,
     ParameterSamples,
 )
-from tuimon.tui.glyphs import ASCII
+from tuimon.tui.draw.glyphs import ASCII
+from tuimon.tui.draw.rows import in_alphabet
+from tuimon.tui.draw.theme import Look
 from tuimon.tui.panels.sampled import sample_rows, sampling_words
-from tuimon.tui.rows import in_alphabet
-from tuimon.tui.theme import Look
 from tuimon.view.frame import Frame
 
 LOOK = Look()

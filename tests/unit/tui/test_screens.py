@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tui.fake import FakeRun, FakeSeries
+from tuimon.tui.draw.rows import width_of
+from tuimon.tui.draw.theme import NONE, Look
 from tuimon.tui.once import paint, render_once
-from tuimon.tui.rows import width_of
 from tuimon.tui.scene import CHARTS, EVENTS, LAYERS, OVERVIEW, Scene
 from tuimon.tui.screens import MIN_COLUMNS, MIN_ROWS, arrange
-from tuimon.tui.theme import NONE, Look
 from tuimon.view.frame import GONE, PAUSED, WAITING, DataPlace, Exit, Frame
 
 BUSY = FakeRun(steps=60, incident=True).frame()

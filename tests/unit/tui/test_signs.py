@@ -9,7 +9,7 @@ import pytest
 
 from tests.tui.fake import FakeRun
 from tuimon.model.records import Event
-from tuimon.tui.glyphs import ASCII, BRAILLE
+from tuimon.tui.draw.glyphs import ASCII, BRAILLE
 from tuimon.tui.signs import SignOptions, Signs, done_frac, tab_of, title_of
 from tuimon.view.frame import GONE, HELD, LIVE, PAUSED, WAITING, DataPlace, Exit, Frame
 

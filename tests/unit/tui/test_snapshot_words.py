@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tuimon.model.snapshots import SnapshotState
+from tuimon.tui.draw.theme import Look
 from tuimon.tui.panels.device import snapshot_words
-from tuimon.tui.theme import Look
 
 
 @pytest.mark.parametrize(

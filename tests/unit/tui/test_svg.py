@@ -12,11 +12,11 @@ from rich.style import Style
 
 from tests.tui.fake import FakeRun
 from tools.screen_svg import text_layer
-from tuimon.tui.copying import write_picture
+from tuimon.tui.draw.svg import CELL_W, from_rows
+from tuimon.tui.draw.theme import Look
 from tuimon.tui.once import render_once, svg_once
 from tuimon.tui.scene import Scene
-from tuimon.tui.svg import CELL_W, from_rows
-from tuimon.tui.theme import Look
+from tuimon.tui.stories.copying import write_picture
 
 SVG = "{http://www.w3.org/2000/svg}"
 FRAME = FakeRun(steps=2000, blocks=2, incident=True).frame()

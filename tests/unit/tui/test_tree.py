@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests.tui.fake import FakeHeat, FakeRun, layer_names
 from tuimon.model.records import LayerTable
-from tuimon.tui.ordering import next_order
+from tuimon.tui.draw.ordering import next_order
+from tuimon.tui.draw.theme import Look
+from tuimon.tui.draw.tree import OPEN_BY_DEFAULT_ROWS, LayerTree
 from tuimon.tui.scene import Scene
-from tuimon.tui.theme import Look
-from tuimon.tui.tree import OPEN_BY_DEFAULT_ROWS, LayerTree
 from tuimon.view.frame import CELL_NAN, LEVEL_USUAL, Frame
 
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from tests.tui.fake import FakeRun
 from tuimon.feed.paths import state_folder
-from tuimon.tui.glyphs import ASCII, BLOCK, BRAILLE
+from tuimon.tui.draw.glyphs import ASCII, BLOCK, BRAILLE
+from tuimon.tui.draw.theme import Look
 from tuimon.tui.keeping import dressed, recall, remembered
 from tuimon.tui.panes import Sizes
 from tuimon.tui.scene import Scene
-from tuimon.tui.theme import Look
 from tuimon.view.kept import MAX_BYTES, Kept, keep, read_kept
 
 

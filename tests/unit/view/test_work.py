@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tuimon.model.records import LayerTable
-from tuimon.tui.chart import draw_chart
-from tuimon.tui.heatmap import HeatPanel
+from tuimon.tui.draw.chart import draw_chart
+from tuimon.tui.draw.heatmap import HeatPanel
+from tuimon.tui.draw.theme import Look
 from tuimon.tui.scene import LAYERS, Scene
-from tuimon.tui.theme import Look
 from tuimon.view.frame import Frame
 from tuimon.view.heat import Heat
 from tuimon.view.pyramid import Block, Level, RawColumn

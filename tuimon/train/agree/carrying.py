@@ -15,10 +15,10 @@ from tuimon.model import commands
 from tuimon.model.records import CommandState
 from tuimon.train.agree.messages import Vote
 from tuimon.train.agree.promises import Agreed
-from tuimon.train.answers import HeldBack
+from tuimon.train.control.answers import HeldBack
 
 if TYPE_CHECKING:
-    from tuimon.train.gate import Gate
+    from tuimon.train.control.gate import Gate
     from tuimon.train.observer import Observer
     from tuimon.train.track import Track
 

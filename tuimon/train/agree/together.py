@@ -21,7 +21,7 @@ from tuimon.train.agree.messages import Asked, Vote
 from tuimon.train.agree.promises import Promises
 
 if TYPE_CHECKING:
-    from tuimon.train.gate import Gate
+    from tuimon.train.control.gate import Gate
     from tuimon.train.observer import Observer
 
 _LATE = "this process joined the others after its first update: a command would reach it alone"

@@ -26,7 +26,7 @@ from tuimon.train.autopsy.merging import FRAMES, GRAPH, MODEL, Part, merge, part
 from tuimon.train.autopsy.names import Names
 from tuimon.train.autopsy.reruns import Closure, Reruns
 from tuimon.train.autopsy.scene import TAP, Scenes
-from tuimon.train.policy import FULL, OFF, Policy, autopsy_level
+from tuimon.train.control.policy import FULL, OFF, Policy, autopsy_level
 from tuimon.train.signals import is_from_handler
 from tuimon.train.trials.testing import Testing
 

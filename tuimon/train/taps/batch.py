@@ -17,12 +17,12 @@ import torch
 from tuimon.model.batches import LossFacts, LossSeen, TensorSummary
 from tuimon.model.graphs import GraphSeen
 from tuimon.model.records import MAX_INPUTS, Batch
-from tuimon.train.graphlook import look_at_graph
+from tuimon.train.facts.graphlook import look_at_graph
+from tuimon.train.facts.lossgraph import losses_below
+from tuimon.train.facts.passes import Passes
 from tuimon.train.leaves import NAMES, PLAIN, Leaf, leaves_of
-from tuimon.train.lossgraph import losses_below
 from tuimon.train.modes import apart
-from tuimon.train.passes import Passes
-from tuimon.train.summary import summarise
+from tuimon.train.samples.summary import summarise
 
 if TYPE_CHECKING:
     from tuimon.train.observer import Observer

@@ -17,8 +17,8 @@ import torch
 import torch.nn.utils.clip_grad as torch_clip
 
 from tuimon.model.records import CLIP_USER
-from tuimon.train import clip
 from tuimon.train.account import ClipCall
+from tuimon.train.control import clip
 from tuimon.train.stats import host_number
 from tuimon.train.taps.patches import On, Patches
 

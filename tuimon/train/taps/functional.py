@@ -19,7 +19,7 @@ from tuimon.model.records import MAX_INPUTS, Batch, Loss
 from tuimon.train.leaves import leaves_of
 from tuimon.train.modes import apart
 from tuimon.train.observer import Observer
-from tuimon.train.summary import summarise
+from tuimon.train.samples.summary import summarise
 from tuimon.train.taps.batch import FIRST, FIRST_ELEMENTS
 from tuimon.train.taps.loss import call_site
 from tuimon.train.taps.patches import On, Patches

@@ -14,8 +14,8 @@ from tuimon.model.text import plain
 from tuimon.model.trials import CONFIRMED, TrialRecord
 from tuimon.train.agree.link import alone_s
 from tuimon.train.autopsy.reruns import Reruns
+from tuimon.train.control.policy import FULL, Policy
 from tuimon.train.crash import origin_of
-from tuimon.train.policy import FULL, Policy
 from tuimon.train.trials.growth import Growth
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Testing:
     def _starting(self) -> StartingWeights | None:
         """The weights as they are before the first update."""
         from tuimon.train.autopsy.names import Names
-        from tuimon.train.beginning import starting_weights
+        from tuimon.train.facts.beginning import starting_weights
         from tuimon.train.layers import unwrap
 
         if self._observer.roster.next_step() > 0:

@@ -7,12 +7,12 @@ import math
 from tuimon.model.amp import FP16_MAX, AmpCalls, AmpSkip, Headroom
 from tuimon.model.text import plain
 from tuimon.model.units import DASH, count, number, percent
+from tuimon.tui.draw.rows import Row, centred, fit, framed, text, thumb_of
+from tuimon.tui.draw.theme import Look
 from tuimon.tui.layer_screen import NO_SCALER
-from tuimon.tui.lines import Line, Part, heading, pair, table
 from tuimon.tui.panels.incident import wrapped
-from tuimon.tui.rows import Row, centred, fit, framed, text, thumb_of
 from tuimon.tui.scene import Scene
-from tuimon.tui.theme import Look
+from tuimon.tui.stories.lines import Line, Part, heading, pair, table
 from tuimon.view.frame import Amp
 
 _VERDICT_TONES = {"healthy": "ok", "calibrating": "key", "collapsing": "bad"}

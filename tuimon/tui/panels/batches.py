@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from tuimon.model.records import Batch
 from tuimon.model.text import plain
 from tuimon.model.units import DASH, count
-from tuimon.tui.batch_story import batch_story, is_suspicious, shape_words
+from tuimon.tui.draw.rows import Row, centred, data, fit, framed, shortened, text, thumb_of
 from tuimon.tui.panels.incident import wrapped
-from tuimon.tui.rows import Row, centred, data, fit, framed, shortened, text, thumb_of
 from tuimon.tui.scene import Scene
+from tuimon.tui.stories.batch_story import batch_story, is_suspicious, shape_words
 
 _NONE = "the first batch is looked at in the first training forward; later ones now and then"
 _WHY = {"first": "", "sample": "", "suspicion": "bad step", "jump": "loss jump"}

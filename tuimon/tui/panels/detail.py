@@ -18,11 +18,11 @@ from tuimon.model.records import (
 )
 from tuimon.model.text import plain
 from tuimon.model.units import DASH, count, number, size_bytes
-from tuimon.tui.heatmap import CellTable, heat_window, visible_codes
+from tuimon.tui.draw.heatmap import CellTable, heat_window, visible_codes
+from tuimon.tui.draw.rows import Row, data, ending, fit, framed, text
+from tuimon.tui.draw.tree import TreeRow
 from tuimon.tui.panels.sampled import sample_rows
-from tuimon.tui.rows import Row, data, ending, fit, framed, text
 from tuimon.tui.scene import Scene
-from tuimon.tui.tree import TreeRow
 from tuimon.view.frame import HeatView
 
 _FLAG_WORDS = (

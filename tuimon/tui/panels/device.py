@@ -10,12 +10,12 @@ from tuimon.model.records import DeviceReading, Event
 from tuimon.model.snapshots import SnapshotState
 from tuimon.model.text import plain
 from tuimon.model.units import DASH, count, duration_s, number, percent, size_bytes
-from tuimon.tui.braille import spark
+from tuimon.tui.draw.braille import spark
+from tuimon.tui.draw.rows import Row, data, fit, framed, shortened, text, width_of
+from tuimon.tui.draw.theme import Look
 from tuimon.tui.panels.header import visible_alert
 from tuimon.tui.panels.sampled import sampling_words
-from tuimon.tui.rows import Row, data, fit, framed, shortened, text, width_of
 from tuimon.tui.scene import Scene
-from tuimon.tui.theme import Look
 from tuimon.view.frame import LATE, LIVE, Frame
 
 _BAR_CELLS = 12

@@ -7,12 +7,12 @@ from rich.cells import cell_len
 from tuimon.model.commands import title_words
 from tuimon.model.records import CommandState
 from tuimon.model.text import plain
+from tuimon.tui.draw.rows import Row, centred, data, fit, framed, text, thumb_of
+from tuimon.tui.draw.theme import Look
 from tuimon.tui.event_log import entries
 from tuimon.tui.panels.header import clock
 from tuimon.tui.panels.system import in_sight
-from tuimon.tui.rows import Row, centred, data, fit, framed, text, thumb_of
 from tuimon.tui.scene import EVENTS, Scene
-from tuimon.tui.theme import Look
 from tuimon.view.incidents import Incident
 
 _TIME_COLUMNS = 50  # a narrower list has no room for the time of day

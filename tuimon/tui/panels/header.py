@@ -9,12 +9,12 @@ from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 
 from tuimon.model.units import DASH, count, duration_s, number
-from tuimon.tui.axis import short
+from tuimon.tui.draw.axis import short
+from tuimon.tui.draw.marking import at_cross
+from tuimon.tui.draw.rows import Row, data, fit, shortened, spread, text, width_of
+from tuimon.tui.draw.theme import Look
 from tuimon.tui.event_log import headline
-from tuimon.tui.marking import at_cross
-from tuimon.tui.rows import Row, data, fit, shortened, spread, text, width_of
 from tuimon.tui.scene import Scene
-from tuimon.tui.theme import Look
 from tuimon.view.arming import is_armed
 from tuimon.view.frame import (
     CUT_OFF,

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 
 from tuimon.model.units import count
+from tuimon.tui.draw.rows import Row, centred, fit, framed, text, thumb_of
+from tuimon.tui.draw.theme import Look
 from tuimon.tui.event_log import selected
-from tuimon.tui.lines import LABEL, Line, Part
-from tuimon.tui.rows import Row, centred, fit, framed, text, thumb_of
 from tuimon.tui.scene import Scene
-from tuimon.tui.story import story
-from tuimon.tui.theme import Look
+from tuimon.tui.stories.lines import LABEL, Line, Part
+from tuimon.tui.stories.story import story
 from tuimon.view.incidents import Incident, examined_at
 
 _MARGIN = 1

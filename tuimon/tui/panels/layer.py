@@ -10,11 +10,11 @@ import numpy.typing as npt
 from tuimon.model.records import NON_FINITE
 from tuimon.model.samples import HISTOGRAM_BINS, HISTOGRAM_LOW, Histogram
 from tuimon.model.units import DASH, count, number
+from tuimon.tui.draw.rows import Row, centred, data, fit, framed, spread, text
+from tuimon.tui.draw.theme import Look
 from tuimon.tui.layer_screen import selected_row
 from tuimon.tui.panels.detail import elements_of, flag_words
-from tuimon.tui.rows import Row, centred, data, fit, framed, spread, text
 from tuimon.tui.scene import Scene
-from tuimon.tui.theme import Look
 from tuimon.view.layer_series import module_of
 
 HIST_PREFIX = "hist:"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from tuimon.model.inspection import Inspected, InspectReply
 from tuimon.model.text import plain
 from tuimon.model.units import duration_s
+from tuimon.tui.draw.rows import Row, centred, data, fit, framed, text
+from tuimon.tui.draw.theme import Look
 from tuimon.tui.panels.events import wrapped
 from tuimon.tui.panels.sampled import histogram_rows
-from tuimon.tui.rows import Row, centred, data, fit, framed, text
 from tuimon.tui.scene import Scene
-from tuimon.tui.theme import Look
 from tuimon.view.frame import HELD, PAUSED
 from tuimon.view.looks import figures, headline, title_of
 

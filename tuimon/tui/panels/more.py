@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tuimon.tui.chart import label_of
-from tuimon.tui.rows import Row, data, spread, text
+from tuimon.tui.draw.chart import label_of
+from tuimon.tui.draw.rows import Row, data, spread, text
 from tuimon.tui.scene import Scene
 from tuimon.tui.screens import CHART_PREFIX
 

@@ -9,10 +9,10 @@ from rich.cells import cell_len
 
 from tuimon.model.records import Output
 from tuimon.model.units import count
+from tuimon.tui.draw.rows import Row, centred, data, fit, framed, text, thumb_of
+from tuimon.tui.draw.theme import Look
 from tuimon.tui.panels.header import clock
-from tuimon.tui.rows import Row, centred, data, fit, framed, text, thumb_of
 from tuimon.tui.scene import Scene
-from tuimon.tui.theme import Look
 
 _NONE = (
     "no output so far\n\na training writes to its own terminal; `tuimon run --attach script.py` "

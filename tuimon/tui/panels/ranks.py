@@ -15,9 +15,9 @@ from tuimon.model.ranks import RankRow, RankRows
 from tuimon.model.records import ENDED, HELD, PAUSED, RUNNING, STATE_NAMES
 from tuimon.model.text import plain
 from tuimon.model.units import DASH, count, duration_s, number
-from tuimon.tui.rows import Row, centred, data, fit, framed, text, thumb_of
+from tuimon.tui.draw.rows import Row, centred, data, fit, framed, text, thumb_of
+from tuimon.tui.draw.theme import Look
 from tuimon.tui.scene import Scene
-from tuimon.tui.theme import Look
 
 _ALONE = "this run is a single process; of a training with several ranks each has a row here"
 _SOON = "the scribe tells how the ranks stand once a second"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tuimon.tui.chart import ChartPanel
-from tuimon.tui.heatmap import HeatPanel
+from tuimon.tui.draw.chart import ChartPanel
+from tuimon.tui.draw.heatmap import HeatPanel
+from tuimon.tui.draw.rows import Row, centred
 from tuimon.tui.panels.amp import AccountPanel, SkipsPanel
 from tuimon.tui.panels.batches import BatchesPanel, BatchPanel
 from tuimon.tui.panels.detail import DetailPanel
@@ -18,7 +19,6 @@ from tuimon.tui.panels.output import OutputPanel
 from tuimon.tui.panels.ranks import RanksPanel
 from tuimon.tui.panels.runs import RunsPanel
 from tuimon.tui.panels.system import CostPanel, DevicesPanel, HostPanel, SplitPanel
-from tuimon.tui.rows import Row, centred
 from tuimon.tui.scene import Panel, PanelFactory, Scene
 from tuimon.tui.screens import CHART_PREFIX, MIN_COLUMNS, MIN_ROWS
 

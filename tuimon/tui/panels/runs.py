@@ -8,10 +8,10 @@ import numpy as np
 
 from tuimon.model.records import HELD, PAUSED, RUNNING, STATE_NAMES
 from tuimon.model.units import count, duration_s, number
-from tuimon.tui import braille
-from tuimon.tui.rows import Row, centred, data, fit, framed, spread, text, thumb_of
+from tuimon.tui.draw import braille
+from tuimon.tui.draw.rows import Row, centred, data, fit, framed, spread, text, thumb_of
+from tuimon.tui.draw.theme import Look
 from tuimon.tui.scene import Scene
-from tuimon.tui.theme import Look
 from tuimon.view.frame import HAS_FINITE, HAS_NAN, HAS_NEG_INF, HAS_POS_INF, SeriesView
 from tuimon.view.headers import GONE
 from tuimon.view.runs import RunGlance

@@ -15,9 +15,9 @@ from tuimon.model.samples import (
     ParameterSample,
 )
 from tuimon.model.units import DASH, count, number, percent
-from tuimon.tui.braille import spark
-from tuimon.tui.rows import Row, text
-from tuimon.tui.theme import Look
+from tuimon.tui.draw.braille import spark
+from tuimon.tui.draw.rows import Row, text
+from tuimon.tui.draw.theme import Look
 from tuimon.view.frame import Frame
 
 _LABEL = 11  # cells of the word before a value

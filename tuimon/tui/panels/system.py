@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 from tuimon.model.records import DeviceReading, System
 from tuimon.model.units import DASH, count, duration_s, number, percent, size_bytes
+from tuimon.tui.draw.rows import Row, centred, data, fit, framed, text, thumb_of, width_of
+from tuimon.tui.draw.theme import Look
 from tuimon.tui.panels.device import device_note, gib, share_bar, share_of, whole_percent
 from tuimon.tui.panels.sampled import sampling_words
-from tuimon.tui.rows import Row, centred, data, fit, framed, text, thumb_of, width_of
 from tuimon.tui.scene import Scene
-from tuimon.tui.theme import Look
 from tuimon.view.frame import Frame
 
 _NO_DEVICE = "load, memory, heat and power of each one would be here"

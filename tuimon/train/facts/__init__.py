@@ -1,0 +1,1 @@
+"""How a loop puts its parts together: what it calls, clears, scales and reaches."""

@@ -1,0 +1,1 @@
+"""What is looked at only now and then, and how often that may be."""

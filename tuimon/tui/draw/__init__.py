@@ -1,0 +1,1 @@
+"""From figures to rows of styled text: no widget, no clock."""

@@ -1,0 +1,1 @@
+"""Incidents, batches and crashes told in lines, for the screen and as plain text."""
