@@ -203,7 +203,8 @@ def codes_of_ours(action: Callable[[Callable[[int], None]], Any]) -> list[CodeTy
 def chosen(codes: list[CodeType]) -> list[CodeType]:
     """All that runs in the loop, and of an autopsy, where one failure costs 0.1 s, one in `EVERY`.
 
-    TUIMON_TESTS_WHOLE=1 takes all of them. Functions of an autopsy stand behind few guards; what matters is where among them one fails.
+    TUIMON_TESTS_WHOLE=1 takes all of them. Functions of an autopsy stand behind few guards; what
+    matters is where among them one fails.
     """
     loop = [code for code in codes if not code.co_filename.startswith(AUTOPSY)]
     return loop + [code for code in codes if code.co_filename.startswith(AUTOPSY)][::EVERY]
