@@ -114,3 +114,23 @@ def test_attach_to_a_run_that_is_gone_leads_to_its_recording(
     shutil.rmtree(info.path)
     assert status_of(["attach", "ended", "--once"]) == EXIT_NO_RUN
     assert f"`tuimon replay {info.id}`" in capsys.readouterr().err
+
+
+def test_a_folder_of_that_name_does_not_hide_a_run(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for named in (INFO.name, INFO.id[:5], "logs"):
+        (tmp_path / named).mkdir()
+    for named in (INFO.name, INFO.id[:5]):
+        assert recordings.find_recording(named) == folder
+    for named in ("logs", "./logs", f"{INFO.name}/"):
+        assert status_of(["report", named, "-o", "-"]) == EXIT_NO_RUN, named
+    said = capsys.readouterr().err
+    assert "no recording of 'logs', and none in ./logs" in said
+    assert f"no recording in {INFO.name}" in said
+    shutil.copytree(folder, tmp_path / "sent")
+    assert recordings.find_recording("sent") == Path("sent")

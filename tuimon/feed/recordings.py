@@ -61,15 +61,16 @@ def list_recordings() -> list[Kept]:
 
 
 def find_recording(token: str | None) -> Path:
-    """What `token` names: a file, a folder, or a run by id, beginning of an id, name or pid.
+    """What `token` names: a run by id, name, pid or beginning of an id; or a file or folder.
 
-    Without a token it is the newest recording.
+    What looks like a path is one. Anything else is a run where one is called that, whatever
+    lies in the current folder. Without a token it is the newest recording.
 
     Raises:
         NoSuchRun: nothing answers to the name.
         Refused: the folder belongs to another user.
     """
-    if token and (os.sep in token or token.endswith(SUFFIX) or _is_there(Path(token))):
+    if token and (os.sep in token or token.endswith(SUFFIX)):
         return _given(Path(token))
     kept = list_recordings()
     if token is None:
@@ -79,13 +80,17 @@ def find_recording(token: str | None) -> Path:
     exact = [each for each in kept if token in (each.info.id, each.info.name, _pid(each.info))]
     if exact:
         return exact[-1].folder
-    begun = [each for each in kept if each.info.id.startswith(token)]
+    is_there = bool(token) and _is_there(Path(token))
+    if is_there and _holds_some(Path(token)):
+        return _given(Path(token))
+    begun = [each for each in kept if token and each.info.id.startswith(token)]
     if len(begun) == 1:
         return begun[0].folder
     if begun:
         ids = ", ".join(each.info.id for each in begun[:5])
         raise NoSuchRun(f"{token!r} is the beginning of several recorded runs: {ids}")
-    raise NoSuchRun(f"no recording of {token[:80]!r}; `tuimon replay --list` lists them")
+    also = f", and none in .{os.sep}{token[:80]}" if is_there else ""
+    raise NoSuchRun(f"no recording of {token[:80]!r}{also}; `tuimon replay --list` lists them")
 
 
 def is_recorded(info: RunInfo) -> bool:
@@ -175,6 +180,13 @@ def _is_there(path: Path) -> bool:
         return path.exists()
     except (OSError, ValueError):
         return False
+
+
+def _holds_some(path: Path) -> bool:
+    """Whether a path may be meant by its name alone: a file, or a folder with a recording."""
+    with contextlib.suppress(OSError):
+        return not path.is_dir() or any(path.glob(f"*{SUFFIX}"))
+    return True  # what is wrong with it is said where it is read
 
 
 def _given(path: Path) -> Path:
