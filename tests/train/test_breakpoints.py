@@ -98,6 +98,51 @@ def test_it_ends_by_itself_and_a_stop_ends_it(feed: Feed) -> None:
     training.with_viewer(viewer)
 
 
+def test_what_is_decided_at_a_hit_is_about_the_update_that_is_held(feed: Feed) -> None:
+    training = Training(feed)
+    training.monitor.close()
+    tuimon.watch(training.model, training.optimizer, snapshot_every=1)
+
+    def hold() -> int:
+        at = training.steps_done + 5
+        told = applied(feed, commands.SetBreakpoint(f"step >= {at}"))
+        wait_for(lambda: training.header()[0] == PAUSED)
+        applied(feed, commands.ClearBreakpoint(int((told.new or "").split()[-1])))
+        return breaks(feed)[-1].step or 0
+
+    def viewer() -> None:
+        wait_for(lambda: training.steps_done > 3)
+        left_out = []
+        for command in (commands.SkipUpdate(2), commands.RollBack()):
+            at = hold()
+            told = applied(feed, command)
+            assert told.old == "paused", "it ends the hold, as that of a bad update"
+            count = getattr(command, "count", 1)
+            said = f"update {at} left out" if count == 1 else f"{count} left out from update {at}"
+            assert said in (told.new or "") and told.step == at
+            left_out += range(at, at + count)
+            wait_for(lambda at=at: training.steps_done > at + 3)
+            assert training.header()[0] == RUNNING
+        at = hold()
+        clip = applied(feed, commands.SetClip("on", 0.001))
+        applied(feed, commands.Pause())  # which nothing but a resume ends
+        skipped = applied(feed, commands.SkipUpdate())
+        assert skipped.old is None and training.header()[0] == PAUSED
+        applied(feed, commands.Resume())
+        left_out.append(at)
+        wait_for(lambda: training.steps_done > at + 1)
+        assert hold() > at
+        off = applied(feed, commands.SetClip("off"))
+        applied(feed, commands.Resume())
+        wait_for(lambda: training.steps_done > (off.step or 0) + 1)
+        steps = feed.steps
+        assert [step.step for step in steps if step.left_out] == left_out
+        clipped = [step.step for step in steps if step.clip == "on"]
+        assert clipped == list(range(clip.step or 0, off.step or 0)), "from the held update on"
+
+    training.with_viewer(viewer)
+
+
 def looped(
     feed: Feed, conditions: list[str], spoil: Callable[[nn.Module, int], None], steps: int = 6
 ) -> list[str]:

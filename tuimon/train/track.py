@@ -121,14 +121,30 @@ class Track(Owner):
         if examiner.testing.waits and self.index == 0:
             examiner.testing.before_update(self, observer.losses.last)
         is_hit = observer.breaks.armed and observer.breaks.judge(self)
-        if update.is_bad or hold.skips or hold.bad:
+        if update.is_bad or hold.bad:
             hold.settle(self)
         if is_hit:
             observer.breaks.wait(self)
+        if hold.skips:
+            hold.leave_out_asked(self)
         if observer.extras.armed:
             observer.extras.before_update(self, divisor if scaled else 1.0)
+        if not scaled:
+            self.clip_as_asked(total)
+
+    def clip_as_asked(self, total: torch.Tensor | None = None) -> None:
+        """Clip if that is ours to do by now: a hold may have changed it.
+
+        Args:
+            total: torch's own norm of the gradients, where it has been taken.
+        """
+        observer, update, params = self._observer, self.update, self.plan.params
         bound = observer.clipping.max_norm
-        if total is not None and bound is not None and clip.multiply is not None:
+        if observer.clipping.mode != CLIP_ON or update.calls or bound is None:
+            return
+        if total is None:
+            total = clip.spied_total(params, observer.clips, observer.thread)
+        if total is not None and clip.multiply is not None:
             self.before_clipping()
             clip.multiply(params, bound, total)
             update.calls = [clip.called(params, bound, total, CLIP_ON)]

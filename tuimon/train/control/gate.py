@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 WAIT_SLICE_S = 0.2
 # Updates of other optimizers after which a pause no longer waits for the primary one.
 PATIENCE = 64
+BREAK = "break-"  # begins the id of the pause that ranks agree upon at a breakpoint
 _CLIPS = commands.SetClip | commands.SetMaxNorm
 
 
@@ -55,6 +56,7 @@ class Gate(Answers):
         self.changes = Changes(observer, self)
         self._takings = Takings(observer, self)
         self.busy = self.paused = self._wants_pause = False
+        self._is_break = False  # the pause is that of a breakpoint, which a decision ends
         self._steps_left = 0
         self._stop: commands.Request | None = None
         self._gates_since_stop = 0
@@ -115,17 +117,26 @@ class Gate(Answers):
 
     def break_here(self, track: Track, limit_s: float) -> float:
         """Pause here for so long at most, as a breakpoint does; returns the seconds it took."""
-        if self.together.pauses(f"break-{self._observer.roster.next_step()}", limit_s):
+        if self.together.pauses(f"{BREAK}{self._observer.roster.next_step()}", limit_s):
             return 0.0
         # A pause that somebody asked for lasts until somebody ends it.
-        until_s = math.inf if self._wants_pause else self.hold.clock() + limit_s
+        self._is_break = not self._wants_pause
         self._wants_pause, self._steps_left = True, 0
-        waited_s = self._wait(track, until_s)
+        waited_s = self._wait(track, self.hold.clock() + limit_s)
+        self._is_break = False
         self.busy = self.busy or self._wants_pause
         return waited_s
 
+    def end_break(self, request: commands.Request, new: str) -> bool:
+        """End a breakpoint's hold by a command that decides about it; False when there is none."""
+        if not self._is_break:
+            return False
+        self._wants_pause = self._is_break = False
+        self.applied(request, "paused", new)
+        return True
+
     def _wait(self, track: Track, until_s: float = math.inf) -> float:
-        """Hold the training here until it may go on; returns the seconds it took."""
+        """Hold the training here until it may go on, a breakpoint's hold until then at most."""
         if self._steps_left > 0:
             self._pay()
             return 0.0
@@ -137,7 +148,9 @@ class Gate(Answers):
         try:
             self.wait_until(
                 lambda: (
-                    not self._wants_pause or self._steps_left > 0 or self.hold.clock() > until_s
+                    not self._wants_pause
+                    or self._steps_left > 0
+                    or (self._is_break and self.hold.clock() > until_s)
                 ),
                 track,
             )
@@ -153,7 +166,7 @@ class Gate(Answers):
 
     def _pay(self) -> None:
         self._steps_left -= 1
-        self._is_paid = True
+        self._is_paid, self._is_break = True, False
 
     def wait_until(self, goes_on: Callable[[], bool], track: Track) -> None:
         """Carry out commands as they come, until the training may go on or is to stop."""
@@ -215,7 +228,8 @@ class Gate(Answers):
         if self._wants_pause or self.hold.reason:
             said = f"{reason}: the training goes on"
             self._observer.session.event("pause-ended", said, severity="warning")
-        self._wants_pause, self._steps_left, self.hold.reason = False, 0, ""
+        self._wants_pause = self._is_break = False
+        self._steps_left, self.hold.reason = 0, ""
 
     def carry(self, request: commands.Request, track: Track) -> None:
         """Carry out one command; a failure is a refusal."""
@@ -244,13 +258,14 @@ class Gate(Answers):
 
     def _pause(self, request: commands.Request) -> None:
         was = self._wants_pause and self._steps_left == 0
+        was_break, self._is_break = self._is_break, request.id.startswith(BREAK) and not was
         self._wants_pause = True
         self._steps_left = 0
         self._is_paid = False
         if self.hold.release(request, "paused"):
             return
         self.applied(request, "paused" if was else "running", "paused")
-        if was:
+        if was and not was_break:
             return
         self.event("pause", f"paused before update {self._observer.roster.next_step()}", request)
 
@@ -260,7 +275,7 @@ class Gate(Answers):
         if not self._wants_pause:
             self.applied(request, "running", "running")
             return
-        self._wants_pause = False
+        self._wants_pause = self._is_break = False
         self._steps_left = 0
         self.applied(request, "paused", "running")
         self.event("resume", f"resumed at update {self._observer.roster.next_step()}", request)

@@ -109,7 +109,8 @@ class Hold:
     def _skip(self, request: commands.Request, count: int) -> None:
         step = self._observer.roster.next_step()
         self.skips += count
-        if not self.release(request, f"update {step} left out"):
+        new = f"update {step} left out" if count == 1 else f"{count} left out from update {step} on"
+        if not (self.release(request, new) or self._gate.end_break(request, new)):
             self._gate.applied(request, None, f"{count} left out from update {step} on")
 
     def _roll_back(self, request: commands.Request, lr_factor: float | None) -> None:
@@ -122,7 +123,7 @@ class Hold:
             self._gate.changes.scale(lr_factor)
         self.skips += 1  # the gradients that wait here are those of weights that are gone
         new = f"the state after update {taken:,}; update {step:,} left out"
-        if not self.release(request, new):
+        if not (self.release(request, new) or self._gate.end_break(request, new)):
             self._gate.applied(request, f"update {step - 1:,}", new)
 
     # --- an update --------------------------------------------------------------------------------
@@ -155,8 +156,11 @@ class Hold:
             self._leave_out(track, "its gradients were not finite")
         elif bad and wanted == policy.RAISE:
             raise policy.NonFinite(self._finding(), self._observer.roster.next_step())
-        if self.skips > 0 and not track.update.left_out:
-            self.skips -= 1
+
+    def leave_out_asked(self, track: Track) -> None:
+        """Nothing waits for this update any more: leave it out if it is one of those asked for."""
+        self.skips -= 1
+        if not track.update.left_out:
             self._leave_out(track, "somebody asked for it")
 
     def _finding(self) -> str:

@@ -141,7 +141,10 @@ class ScalerTap:
         scale = host_scale(scaler)
         observer.amp.on_step(track, ready=ready, scale=scale)
         track.look(scale if ready else None, scaled=ready)
-        self._observer.amp.overflows.look(track)
+        if ready and observer.clipping.mode == CLIP_ON and not clipped:  # decided in a hold
+            scaler.unscale_(optimizer)
+            track.clip_as_asked()
+        observer.amp.overflows.look(track)
         observer.spent(began_s)
 
     def _on_stepped(self, scaler: Any, optimizer: Any, track: Track) -> None:
