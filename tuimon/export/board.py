@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from tuimon.errors import UsageError
 from tuimon.export import rows
+from tuimon.feed.chronicle import memory_name
 from tuimon.feed.recording import Recording
 from tuimon.model.records import Step
 from tuimon.model.samples import HISTOGRAM_BINS, HISTOGRAM_LOW, Histogram
@@ -25,14 +26,24 @@ _SCALARS = (
 )
 
 
-def write_tensorboard(recording: Recording, folder: Path) -> dict[Path, int]:
-    """One event file with scalars and histograms; how many values it has.
+def write_tensorboard(ranks: Sequence[Recording], folder: Path) -> int:
+    """An event file with scalars and histograms, of several ranks one for each in a folder of
+    its own; how many values they have.
 
     NaN and infinities are written as what they are; a skipped update is `skipped` = 1.
 
     Raises:
         UsageError: tensorboard is not installed.
     """
+    count = 0
+    for recording in ranks:
+        of_rank = folder if len(ranks) == 1 else folder / f"rank_{recording.rank or 0}"
+        of_rank.mkdir(exist_ok=True)
+        count += _write(recording, of_rank)
+    return count
+
+
+def _write(recording: Recording, folder: Path) -> int:
     try:
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.record_writer import RecordWriter
@@ -52,13 +63,13 @@ def write_tensorboard(recording: Recording, folder: Path) -> dict[Path, int]:
             summary = summary_pb2.Summary(value=[value])
             write(wall_time=time_s, step=step, summary=summary)
             count += 1
-    return {folder: count}
+    return count
 
 
 def _values(recording: Recording, summary_pb2: Any) -> Iterator[tuple[float, int, Any]]:
     """(unix time, step, value) of everything that it shows."""
     time_s = 0.0
-    for row in rows.rows(recording):
+    for row in rows.rows([recording]):
         values = row.values
         time_s = values.get("time_s") or time_s
         if row.table == rows.STEPS:
@@ -70,6 +81,10 @@ def _values(recording: Recording, summary_pb2: Any) -> Iterator[tuple[float, int
                     yield time_s, values["step"], _scalar(prefix + name, value, summary_pb2)
         elif row.table == rows.SCALARS:
             yield time_s, values["step"], _scalar(values["name"], values["value"], summary_pb2)
+        elif row.table == rows.SYSTEM:
+            yield from _memory(values, "process", values["trainer_rss_bytes"], summary_pb2)
+        elif row.table == rows.MEMORY:
+            yield from _memory(values, values["device"], values["allocated_bytes"], summary_pb2)
     for _, record in recording.records():
         if isinstance(record, Step):
             time_s = record.time_ns / 1e9
@@ -77,6 +92,15 @@ def _values(recording: Recording, summary_pb2: Any) -> Iterator[tuple[float, int
             tag = f"{record.what}/{plain(record.name)}"
             made = histogram(record, summary_pb2)
             yield time_s, record.step, summary_pb2.Summary.Value(tag=tag, histo=made)
+
+
+def _memory(
+    values: dict[str, Any], device: str, size_bytes: int | None, summary_pb2: Any
+) -> Iterator[tuple[float, int, Any]]:
+    """As the charts have it: GiB at the newest step."""
+    if values["step"] is not None and size_bytes is not None:
+        value = _scalar(memory_name(device), size_bytes / 2**30, summary_pb2)
+        yield values["time_s"], values["step"], value
 
 
 def histogram(record: Histogram, summary_pb2: Any) -> Any:

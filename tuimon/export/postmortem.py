@@ -66,15 +66,21 @@ def open_run(token: str | None) -> PostMortem:
     session = ReplaySession(recording, path=path, playing=False)
     session.drain()
     kept = _kept_report(path)
-    document = kept if kept is not None else rebuild(path, recording)
+    document = kept if kept is not None else _rebuild(path, recording)
     return PostMortem(path, session.info, document, session.tick(), recording, kept is None)
 
 
-def rebuild(path: Path, recording: Recording) -> dict[str, Any]:
+def symptoms_of(path: Path, recording: Recording) -> list[dict[str, Any]]:
+    """What was seen of a run, of all of its ranks, as its report has it."""
+    document = _kept_report(path) or _rebuild(path, recording)
+    return list(document.get("symptoms") or [])
+
+
+def _rebuild(path: Path, recording: Recording) -> dict[str, Any]:
     """The report of a recording, by the rules of this version."""
     info = recording.info
-    parts, lost = _all_ranks(path, recording)
-    told = [_Reading(each, _rank_of(each)) for each in parts]
+    parts, lost = all_ranks(path, recording)
+    told = [_Reading(each, each.rank or 0) for each in parts]
     joined = Joined([Member(each.rank, each.engine) for each in told])
     lead = told[0]
     last = max(each.last_step for each in told)
@@ -111,7 +117,7 @@ def unfinished(recording: Recording, last_step: int) -> ExitInfo:
     return ExitInfo(kind, None, f"{why}: this covers it {reach}")
 
 
-def _all_ranks(path: Path, recording: Recording) -> tuple[list[Recording], dict[str, int]]:
+def all_ranks(path: Path, recording: Recording) -> tuple[list[Recording], dict[str, int]]:
     """The recordings of all ranks, and which of them are not there."""
     info = recording.info
     if info is None or len(info.ranks) < 2 or not path.is_dir():
@@ -160,11 +166,6 @@ class _Reading:
     def last_step(self) -> int:
         """-1 before there is one."""
         return -1 if self.chronicle.last_step is None else self.chronicle.last_step
-
-
-def _rank_of(recording: Recording) -> int:
-    ranks = recording.info.ranks if recording.info is not None else []
-    return next((each.rank for each in ranks if each.pid == recording.pid), 0)
 
 
 def _exit(info: RunInfo | None, read: _Reading) -> ExitInfo | None:

@@ -59,6 +59,12 @@ class Recording:
         return next((each.head.pid for each in self.segments if each.head), None)
 
     @property
+    def rank(self) -> int | None:
+        """Of the process in its run; None where the run does not say."""
+        ranks = self.info.ranks if self.info is not None else []
+        return next((each.rank for each in ranks if each.pid == self.pid), None)
+
+    @property
     def left_out(self) -> int:
         """Records that were thinned out to keep the bound."""
         return sum(each.head.left_out for each in self.segments if each.head)

@@ -223,7 +223,7 @@ class ReplaySession:
         self._now_s = self._target = None
         self._stops.give_up()
         if self.info is not None and self.info.ranks:
-            self.state.apply(hello_of(self.info, _rank_of(self._recording)))
+            self.state.apply(hello_of(self.info, self._recording.rank))
         if history is not None:
             apply_history(self.state, history)
 
@@ -304,11 +304,6 @@ def _standing_of(session: ReplaySession, recording: Recording, target: int | Non
         more = "the newest that is recorded so far; space follows what comes"
         return Standing(LIVE, "" if session.playing else more, lost=lost)
     return _ended(session.state, recording.info, lost)
-
-
-def _rank_of(recording: Recording) -> int | None:
-    ranks = recording.info.ranks if recording.info is not None else []
-    return next((each.rank for each in ranks if each.pid == recording.pid), None)
 
 
 def _place_of(session: ReplaySession, time_s: float | None) -> Replay:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import os
@@ -15,7 +16,7 @@ from tuimon.cli import status_of
 from tuimon.feed.codec import encode
 from tuimon.feed.recorder import Recorder
 from tuimon.feed.registry import ExitInfo, RankInfo, RunInfo
-from tuimon.model.records import AnyRecord, Goodbye, LayerTable, Loss
+from tuimon.model.records import AnyRecord, Goodbye, LayerTable, Loss, Memory
 
 PIDS = (77, 78)
 
@@ -105,6 +106,43 @@ def test_a_rank_that_cannot_be_read_is_told(
     assert "recording of rank 1" in page(folder, capsys)
 
 
+def test_tables_are_of_all_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = ranks_of_a_night()
+    one.insert(9, Memory(1003.5, "cuda:0", 2**20, 2**21))
+    folder, _ = recorded(tmp_path / "run", one, other, exit_info=ExitInfo("ok", 0))
+    out = tmp_path / "csv"
+    assert status_of(["export", str(folder), "--csv", str(out), "--layers"]) == 0
+    assert "alone" not in capsys.readouterr().err
+    tables = {path.stem: list(csv.DictReader(path.open())) for path in out.iterdir()}
+    assert [(row["rank"], row["step"]) for row in tables["steps"]] == [
+        (str(rank), str(index)) for rank in range(2) for index in range(STEPS)
+    ]
+    bad = {(row["rank"], row["step"]) for row in tables["steps"] if row["loss"] == "nan"}
+    assert bad == {("1", str(index)) for index in range(BAD_STEP, STEPS)}
+    assert {row["rank"] for row in tables["layers"]} == {"0", "1"}
+    symptoms = [(s["rank"], s["step"], s["kind"]) for s in report(folder, tmp_path)["symptoms"]]
+    assert {rank for rank, _, _ in symptoms} == {0, 1}
+    assert [(int(s["rank"]), int(s["step"]), s["kind"]) for s in tables["symptoms"]] == symptoms
+    (memory,) = tables["memory"]
+    assert memory == {
+        **{"step": "7", "time_s": "1003.5", "device": "cuda:0", "allocated_bytes": str(2**20)},
+        **{"reserved_bytes": str(2**21), "peak_bytes": "", "rank": "0"},
+    }
+    next(folder.glob(f"{PIDS[1]}-*")).unlink()
+    assert status_of(["export", str(folder), "--csv", str(tmp_path / "one")]) == 0
+    said = capsys.readouterr().err
+    assert "recording of rank 1 is not there" in said and "rank 0 alone, of 2" in said
+
+
+def test_each_rank_has_a_folder_of_tensorboard(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    parts = ranks_of_a_night(3)
+    folder, _ = recorded(tmp_path / "run", *parts, exit_info=ExitInfo("ok", 0))
+    out = tmp_path / "board"
+    assert status_of(["export", str(folder), "--tensorboard", str(out)]) == 0
+    assert [len(list((out / name).iterdir())) for name in ("rank_0", "rank_1")] == [1, 1]
+
+
 def test_a_run_that_goes_on_is_no_run_that_has_ended(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,7 +158,7 @@ def test_a_run_that_goes_on_is_no_run_that_has_ended(
     assert words[4:] in shown and "ended by itself" not in shown
     assert status_of(["export", str(folder), "--csv", str(tmp_path / "csv")]) == 0
     said = capsys.readouterr().err
-    assert f"{words} at least" in said and "of rank 0 alone, of 2" in said
+    assert f"{words} at least" in said and "alone" not in said
     for file in folder.iterdir():  # its recorder has died long ago
         os.utime(file, (1e9, 1e9))
     document = report(folder, tmp_path)

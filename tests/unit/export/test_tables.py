@@ -13,7 +13,16 @@ from tests.unit.export.recorded import BAD_STEP, NAMES, STEPS, a_night, write
 from tuimon.cli import status_of
 from tuimon.errors import EXIT_REFUSED, EXIT_USAGE
 from tuimon.model.findings import FindingRecord
-from tuimon.model.records import NO_GRAD, UNMEASURED, DeviceStats, LayerTable, Step, Symptom
+from tuimon.model.records import (
+    NO_GRAD,
+    UNMEASURED,
+    DeviceReading,
+    DeviceStats,
+    LayerTable,
+    Step,
+    Symptom,
+    System,
+)
 from tuimon.model.text import plain
 
 
@@ -94,6 +103,24 @@ def test_a_layer_without_gradient_has_no_row(tmp_path: Path) -> None:
     assert status_of(["export", str(run), "--csv", str(out), "--layers"]) == 0
     rows = list(csv.DictReader((out / "layers.csv").open()))
     assert [(row["layer"], row["grad_norm"]) for row in rows] == [("b", "2.0")]
+
+
+def test_readings_have_tables(tmp_path: Path) -> None:
+    device = DeviceReading(1, "H\x1b200", memory_used_bytes=5, utilisation_frac=0.5)
+    records = [Step(4, 10**9), System(7.5, [device], trainer_rss_bytes=2**30)]
+    run, out = write(tmp_path / "run", records), tmp_path / "out"
+    assert status_of(["export", str(run), "--csv", str(out)]) == 0
+    (system,) = csv.DictReader((out / "system.csv").open())
+    told = (
+        system["step"],
+        system["time_s"],
+        system["trainer_rss_bytes"],
+        system["scribe_rss_bytes"],
+    )
+    assert told == ("4", "7.5", str(2**30), "")
+    (read,) = csv.DictReader((out / "devices.csv").open())
+    assert (read["device"], read["memory_used_bytes"], read["power_w"]) == ("nvidia:1", "5", "")
+    assert read["utilisation_frac"] == "0.5" and "\x1b" not in read["name"]
 
 
 def test_symptoms_and_the_newest_of_each_finding_have_rows(tmp_path: Path) -> None:
