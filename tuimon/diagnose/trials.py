@@ -15,6 +15,7 @@ from tuimon.model.trials import CONFIRMED, NO_DIFFERENCE, RESULTS, TrialRecord
 NEAR_STEPS = 64
 # These speak of how the loop is written, which is the same in every step.
 _OF_THE_LOOP = ("amp-order", "zero-grad")
+_ABSENT_FACTOR = 0.5  # what is left of a cause whose own mark was looked for and not found
 
 
 def decided(finding: Finding, trials: Iterable[TrialRecord]) -> Finding:
@@ -27,9 +28,11 @@ def decided(finding: Finding, trials: Iterable[TrialRecord]) -> Finding:
     sample = next((t.sample for t in mine if t.sample is not None), None)
     if where.sample is None and sample is not None:
         where = structs.replace(where, sample=sample)
-    if best.result == NO_DIFFERENCE:
-        return structs.replace(finding, where=where)
     confidence = finding.confidence
+    if best.result == NO_DIFFERENCE:
+        if any(trial.is_absent for trial in mine):
+            confidence *= _ABSENT_FACTOR
+        return structs.replace(finding, where=where, confidence=confidence)
     if best.result == CONFIRMED:
         confidence = (1.0 + confidence) / 2  # keeps the order of causes that are all confirmed
     return structs.replace(finding, where=where, status=best.result, confidence=confidence)

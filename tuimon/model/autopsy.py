@@ -19,6 +19,7 @@ LEAF = "leaf"  # no operation is to blame: `leaves` were non-finite before anyth
 NOT_REPRODUCED = "not-reproduced"  # the re-run did not show what the step showed
 UNKNOWN = "unknown"  # neither; `notes` say why and what would tell
 
+INCOMING = "incoming gradient"  # name of what a derivative was given by the one before it
 COMPUTED = "computed"  # a leaf that is none: another part of the training has made it
 
 MAX_PATH = 32

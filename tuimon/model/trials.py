@@ -31,6 +31,8 @@ class TrialRecord(Record, frozen=True, array_like=True, tag=51):
         runs: how often the step was replayed for it.
         duration_s: what that took; no part of the step.
         time_ns: unix time.
+        is_absent: the operation went wrong in the replay, and nothing of what the cause says was
+            there.
     """
 
     finding: str
@@ -46,3 +48,4 @@ class TrialRecord(Record, frozen=True, array_like=True, tag=51):
     runs: int = 0
     duration_s: float = 0.0
     time_ns: int = 0
+    is_absent: bool = False

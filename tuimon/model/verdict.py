@@ -32,7 +32,8 @@ def verdict_lines(autopsy: Autopsy) -> list[str]:
     first = autopsy.first
     if first is not None and first.inputs and autopsy.verdict == OPERATION:
         shown = "; ".join(operand(note) for note in first.inputs[:3])
-        lines.append(plain(f"it was given {shown}", MAX_SENTENCE))
+        when = "in backward it" if first.phase == BACKWARD else "it"
+        lines.append(plain(f"{when} was given {shown}", MAX_SENTENCE))
     return lines
 
 

@@ -54,6 +54,10 @@ def log_of_softmax(model, x, y):
     return -(F.one_hot(y, 4) * torch.log(p)).sum(1).mean()
 
 
+def log_of_almost_zero(model, x, y):
+    return -torch.log(torch.sigmoid(model(x)) * torch.where(marked(x) > 0, 1e-43, 1.0)).mean()
+
+
 def distance(model, x, y):
     z = model(x)
     other = torch.where(marked(x) > 0, z.detach(), x[:, :4])
@@ -158,6 +162,7 @@ def nan_in_weights(x, y, model):
 
 PATIENTS = {
     "log of a softmax": Patient("log-zero", net, log_of_softmax),
+    "log of almost 0": Patient("log-zero", net, log_of_almost_zero),
     "root of zero": Patient("sqrt-norm-zero", net, distance),
     "spread of zero": Patient("div-zero", net, standardised),
     "all masked": Patient("masked-softmax", Attention, attention),

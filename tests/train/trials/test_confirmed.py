@@ -29,4 +29,5 @@ def test_a_true_cause_is_confirmed(feed: Feed, name: str) -> None:
     mine = [t for t in trials if t.cause == patient.cause]
     assert [t.result for t in mine] == ["confirmed"], (autopsies, told)
     if patient.sample is not None:
+        assert ("e-4" in mine[0].detail) == (name == "log of almost 0"), mine[0]
         assert mine[0].sample == patient.sample or patient.cause == "data-nonfinite", mine[0]

@@ -39,7 +39,7 @@ def from_autopsy(
         status="consistent",
         step=autopsy.step,
         where=Where(
-            module=site.module if site else None,
+            module=site.module if site and site.in_model else None,
             op=site.op if site else None,
             phase=site.phase if site else None,
             file=site.file if site else None,

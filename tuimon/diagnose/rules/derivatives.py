@@ -9,7 +9,8 @@ from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.rules.concluding import described, from_autopsy
 from tuimon.diagnose.rules.operations import Look, Verdict, has_zero, look_at
-from tuimon.model.autopsy import BACKWARD, OPERATION, Autopsy
+from tuimon.model.autopsy import BACKWARD, INCOMING, OPERATION, Autopsy, TensorNote
+from tuimon.model.units import number
 
 NEAR = 8  # nodes towards the loss within which a selection can have shut a branch out
 _NODE = re.compile(r"(.*?)Backward(\d*)")
@@ -22,6 +23,7 @@ _BESIDE = {
 # What is differentiated at 0, and overflows only where its operands are large.
 _AT_ZERO = ("Sqrt", "Norm", "LinalgVectorNorm", "Pow", "Div", "Reciprocal", "Rsqrt", "Log")
 GROWN = 1e15  # magnitude of an operand that has run away, in single precision
+NEAR_ZERO = 1e-6  # a divisor above that is no 0 of anyone's; half precision has coarser ones
 _OF_TORCH = ("CheckpointFunction", "CompiledFunction", "Generated")  # not the user's own functions
 
 # What is infinite in the derivative, with the cause it has where nothing was selected.
@@ -49,7 +51,7 @@ _DERIVATIVES = {
     "Atanh": ("domain-error", 0.95, "the derivative of atanh is infinite at -1 and 1"),
     "Acosh": ("domain-error", 0.95, "the derivative of acosh is infinite at 1"),
     "Atan2": ("sqrt-norm-zero", 0.7, "the derivative of atan2 is not defined at the origin"),
-    "Exp": ("exp-overflow", 0.7, "exp had overflowed, and its derivative with it"),
+    "Exp": ("exp-overflow", 0.7, "exp had overflowed, or its product with the gradient does"),
     "Mul": ("zero-times-inf", 0.6, "a gradient of 0 met an infinity of the forward"),
 }
 _SAME = {
@@ -84,8 +86,8 @@ class Derivatives:
 def judge(look: Look) -> Iterator[Verdict]:
     """The causes that a node of the backward shows."""
     found = _NODE.match(look.site.node)
-    name, number = (found[1], found[2]) if found else ("", "")
-    if found and not number and not name.startswith(_OF_TORCH):
+    name, numbered = (found[1], found[2]) if found else ("", "")
+    if found and not numbered and not name.startswith(_OF_TORCH):
         reason = f"{name}.backward gave a non-finite gradient from finite ones"
         yield Verdict("custom-backward", 0.93, reason)
         return
@@ -98,6 +100,10 @@ def judge(look: Look) -> Iterator[Verdict]:
     cause, confidence, reason = known
     if _SAME.get(name, name) in _AT_ZERO and _has_grown(look):
         return  # an overflow of what had run away before: no zero is to blame
+    if _SAME.get(name, name) in _AT_ZERO:
+        if _is_far_from_zero(look):
+            return
+        reason += _nearness(look)
     if selection.startswith("NanToNum"):
         mended = f"{selection} replaced the number and not its derivative; {reason}"
         yield Verdict(cause, max(confidence, 0.9), mended)
@@ -126,3 +132,28 @@ def _has_grown(look: Look) -> bool:
     notes = look.site.inputs
     sizes = [max(abs(note.minimum or 0.0), abs(note.maximum or 0.0)) for note in notes]
     return max(sizes, default=0.0) >= GROWN and not any(has_zero(note) for note in notes)
+
+
+def _divisor(look: Look) -> TensorNote | None:
+    """What the derivative divides by, where its division was seen with both its operands."""
+    notes = [note for note in look.site.inputs if note.name != INCOMING]
+    if look.op == "reciprocal":
+        return next(iter(notes), None)
+    return notes[-1] if look.op in ("div", "true_divide") and len(notes) > 1 else None
+
+
+def _is_far_from_zero(look: Look) -> bool:
+    note = _divisor(look)
+    if note is None or note.minimum is None or note.dtype in ("float16", "bfloat16"):
+        return False
+    return note.minimum > NEAR_ZERO
+
+
+def _nearness(look: Look) -> str:
+    """How near to 0 it was differentiated, as far as that was seen."""
+    if any(note.zeros for note in look.site.inputs if note.name != INCOMING):
+        return ""  # the operands tell it
+    note = _divisor(look)
+    if note is not None and note.minimum is not None and note.minimum > 0:
+        return f"; there it was divided by {number(note.minimum)}, no exact 0"
+    return "; what it was taken of was not recorded: 0, or so near to it that this overflows"

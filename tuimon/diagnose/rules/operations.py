@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -13,8 +14,9 @@ from tuimon.model.units import number
 
 FLOAT16_MAX = 65504.0  # IEEE 754 binary16
 GROWN = 1e15  # magnitude whose square is near the end of single precision
-_EXP_LIMIT_FLOAT16 = 11.09  # ln(65504)
-_EXP_LIMIT_FLOAT32 = 88.73  # ln(3.4e38)
+_LARGEST = {"float16": FLOAT16_MAX, "float64": 1.797e308}  # others end like float32
+_LARGEST_FLOAT32 = 3.402e38
+_EVEN = ("sinh", "cosh")  # infinite on both sides
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,12 @@ def has_zero(note: TensorNote | None) -> bool:
     return note.minimum == 0 or note.maximum == 0 or note.minimum < 0 < note.maximum
 
 
+def _zero(note: TensorNote) -> str:
+    """A 0 among its elements in words: where zeros were not counted it may only lie between."""
+    is_known = bool(note.zeros) or 0 in (note.minimum, note.maximum)
+    return "an exact 0" if is_known else "a number that is or may be 0"
+
+
 def _logarithm(look: Look) -> Iterator[Verdict]:
     note = look.first
     if note is None or note.minimum is None:
@@ -125,8 +133,12 @@ def _logarithm(look: Look) -> Iterator[Verdict]:
             0.93,
             f"{look.op} received {number(note.minimum)}, outside its domain",
         )
+    elif look.op == "logit" and note.maximum is not None and note.maximum > 1:
+        reason = f"logit received {number(note.maximum)}, outside its domain"
+        yield Verdict("domain-error", 0.93, reason)
     elif note.minimum == edge or look.op == "logit":
-        yield Verdict("log-zero", 0.96, f"{look.op} received an argument of exactly {edge:g}")
+        at = edge if note.minimum == edge else 1.0
+        yield Verdict("log-zero", 0.96, f"{look.op} received an argument of exactly {at:g}")
         yield from _from_data(look)
 
 
@@ -161,7 +173,7 @@ def _domain(low: float, high: float) -> Judge:
             reason = f"{look.op} received {number(worst)}, outside [{low:g}, {high:g}]"
             yield Verdict("domain-error", 0.95, reason)
         elif look.op == "rsqrt" and has_zero(note):
-            yield Verdict("div-zero", 0.93, "rsqrt received an exact 0")
+            yield Verdict("div-zero", 0.93, f"rsqrt received {_zero(note)}")
             yield from _vanished(note)
         else:
             yield Verdict("domain-error", 0.7, f"{look.op} is infinite at the edge of its domain")
@@ -179,7 +191,8 @@ def _power(look: Look) -> Iterator[Verdict]:
         reason = f"a power with a fractional exponent received {number(base.minimum)}"
         yield Verdict("domain-error", 0.95, reason)
     elif look.gives_inf and has_zero(base) and max(abs(base.minimum), base.maximum) < 1e9:
-        yield Verdict("div-zero", 0.9, "a power with a negative exponent received an exact 0")
+        reason = f"a power with a negative exponent received {_zero(base)}"
+        yield Verdict("div-zero", 0.9, reason)
     else:
         yield from _overflow(look)
 
@@ -198,7 +211,7 @@ def _division(look: Look) -> Iterator[Verdict]:
             reason = f"a sum of nothing was divided by a count of 0: {described(divisor)}"
             yield Verdict("empty-reduction", 0.95, reason)
         certainty = 0.8 if counted else 0.93
-        yield Verdict("div-zero", certainty, f"divided by an exact 0 in {described(divisor)}")
+        yield Verdict("div-zero", certainty, f"divided by {_zero(divisor)} in {described(divisor)}")
         yield from _vanished(divisor)
         yield from _from_data(look)
     elif look.is_half:
@@ -237,7 +250,7 @@ def _normalisation(look: Look) -> Iterator[Verdict]:
     if look.size >= GROWN:
         return  # the squares of what had run away overflow
     if look.gives_nan and not look.takes_inf:
-        reason = f"{look.op} divided by a spread of 0"
+        reason = f"{look.op} gave NaN of finite numbers, as it does where their spread is 0"
         yield Verdict("eps-underflow" if look.is_half else "div-zero", 0.7, reason)
 
 
@@ -252,7 +265,7 @@ def _mean(look: Look) -> Iterator[Verdict]:
 
 def _class_loss(look: Look) -> Iterator[Verdict]:
     if look.gives_nan and not look.takes_inf:
-        reason = "no target of the batch counts: all of them are ignored"
+        reason = "no target of the batch counts: all are ignored, or have a class weight of 0"
         yield Verdict("empty-reduction", 0.95, reason)
     elif look.gives_inf and look.takes_inf:
         reason = "the target class has probability 0: its logit is masked or underflowed"
@@ -274,20 +287,30 @@ def _exponential(look: Look) -> Iterator[Verdict]:
         yield from _by_its_output(look)
     if note is None or note.maximum is None or not look.gives_inf:
         return
-    size = max(abs(note.minimum or 0.0), abs(note.maximum))
+    size = note.maximum if look.op not in _EVEN else max(abs(note.minimum or 0), abs(note.maximum))
+    reason = f"{look.op} received {number(size)}; "
     if look.is_half:
-        fits = size < _EXP_LIMIT_FLOAT32
-        reason = f"{look.op} received {number(size)}; float16 ends at {_EXP_LIMIT_FLOAT16}"
+        fits = size < _exponent_limit(look.op, "float32")
+        reason += f"float16 ends at {number(_exponent_limit(look.op, 'float16'))}"
         yield Verdict("exp-overflow", 0.85, reason)
         yield Verdict("fp16-overflow", 0.8 if fits else 0.5, reason)
     else:
-        reason = f"{look.op} received {number(size)}; {note.dtype} overflows near 88.7"
+        reason += f"{note.dtype} overflows near {number(_exponent_limit(look.op, note.dtype))}"
         yield Verdict("exp-overflow", 0.96, reason)
+
+
+def _exponent_limit(op: str, dtype: str) -> float:
+    """The argument at which an exponential overflows."""
+    largest = _LARGEST.get(dtype, _LARGEST_FLOAT32)
+    return math.log2(largest) if op == "exp2" else math.log(largest * (1 + (op in _EVEN)))
 
 
 def _product(look: Look) -> Iterator[Verdict]:
     if look.gives_nan and look.takes_inf:
-        yield Verdict("zero-times-inf", 0.95, "a factor of 0 met an infinity")
+        reason = "a factor of 0 met an infinity"
+        if look.op != "mul":
+            reason += ", or infinities of both signs were summed"
+        yield Verdict("zero-times-inf", 0.95, reason)
     elif look.gives_nan and look.op == "mul" and any(has_zero(n) for n in look.site.inputs):
         yield Verdict("zero-times-inf", 0.93, "a factor of 0 met an infinite constant")
     else:

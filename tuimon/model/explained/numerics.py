@@ -6,11 +6,12 @@ from tuimon.model.explained.entry import Explanation
 
 NUMERICS = {
     "log-zero": Explanation(
-        "logarithm of an exact 0",
-        "A logarithm received 0 and gave -Inf; one multiplication by 0 later it is NaN.",
-        "A softmax or sigmoid of a confident model underflows to exactly 0 or rounds to exactly "
-        "1, or a ratio in the data is 0. Clipping gradients does not reach it: the forward is "
-        "wrong. In float32 a bound of 1 - 1e-8 is 1.",
+        "logarithm of 0, or of almost 0",
+        "A logarithm of 0 gives -Inf, and one multiplication by 0 later NaN. Of a number below "
+        "about 3e-39 it is finite, and its derivative 1/x is not.",
+        "A softmax or sigmoid of a confident model underflows to 0 or nearly so, or rounds to "
+        "exactly 1, or a ratio in the data is 0. Clipping gradients does not reach it: what the "
+        "logarithm is given is wrong. In float32 a bound of 1 - 1e-8 is 1.",
         "Compute the logarithm from the logits (log_softmax, logsigmoid, cross_entropy, "
         "binary_cross_entropy_with_logits); else bound the argument away from 0, by 1e-6 or more "
         "where it is also bounded away from 1.",
@@ -20,7 +21,7 @@ NUMERICS = {
     "sqrt-norm-zero": Explanation(
         "infinite derivative of a root at 0",
         "The loss is finite, the gradient is NaN: a square root, a hand-written norm or a "
-        "fractional power was differentiated at exactly 0.",
+        "fractional power was differentiated at 0 or next to it.",
         "d sqrt(x)/dx is 1 / (2 sqrt(x)), infinite at 0; times a zero from the chain rule it is "
         "NaN. Identical pairs, zero vectors and constant features lead there; acos and asin have "
         "the same at 1.",
@@ -30,9 +31,10 @@ NUMERICS = {
         "# or: d = torch.linalg.vector_norm(diff, dim=-1)",
     ),
     "div-zero": Explanation(
-        "division by zero",
-        "A denominator was 0, or a standard deviation was taken of a single element; or a vector "
-        "of zeros was normalised, whose gradient is finite and huge.",
+        "division by 0, or by almost 0",
+        "A denominator was 0 or so small that the quotient or its derivative overflows, or a "
+        "standard deviation was taken of a single element; or a vector of zeros was normalised, "
+        "whose gradient is finite and huge.",
         "Constant or empty slices have no spread; a batch of one has no unbiased standard "
         "deviation (division by n - 1 = 0), which is NaN. F.normalize divides a zero vector by its "
         "eps of 1e-12 and cosine_similarity by 1e-8: the gradient is as many times larger.",

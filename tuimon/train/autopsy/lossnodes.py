@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tuimon.model.autopsy import BACKWARD, OPERATION
+from tuimon.model.autopsy import BACKWARD, INCOMING, OPERATION, TensorNote
 from tuimon.train.autopsy import looks, nodes
 from tuimon.train.autopsy.graph import Found, site_of
 from tuimon.train.autopsy.linemap import Found as Place
@@ -194,8 +194,8 @@ class LossNodes:
             watched.place,
             node=watched.node,
             phase=BACKWARD,
-            inputs=_notes(passed.given),
-            outputs=_notes(passed.got),
+            inputs=_notes(passed.given, INCOMING),
+            outputs=_notes(passed.got, "gradient"),
         )
         return Found(
             OPERATION,
@@ -244,5 +244,5 @@ def _is_bad(tensor: torch.Tensor | None) -> bool:
     return tensor is not None and looks.is_bad(tensor.detach())
 
 
-def _notes(tensors: Sequence[torch.Tensor | None]) -> list[Any]:
-    return [looks.note_of(each.detach()) for each in tensors if each is not None]
+def _notes(tensors: Sequence[torch.Tensor | None], name: str) -> list[TensorNote]:
+    return [looks.note_of(each.detach(), name) for each in tensors if each is not None]

@@ -63,6 +63,24 @@ def no_zero(at: int) -> Fix:
     return fix
 
 
+def no_near_zero(at: int, power: float) -> Fix:
+    """An exact 0, and what is so near to it that a derivative overflows, becomes an epsilon.
+
+    Args:
+        at: which argument.
+        power: of the smallest normal number, below which that happens: 1/x overflows below the
+            number itself, 1/x² below its root.
+    """
+
+    def fix(args: list[Any], kwargs: dict[str, Any]) -> int:
+        if not _is_real(args, at):
+            return 0
+        least = float(torch.finfo(args[at].dtype).tiny) ** power
+        return _put(args, at, args[at].abs() <= least, epsilon(args[at].dtype))
+
+    return fix
+
+
 def _in_half(fix: Fix, at: int) -> Fix:
     """Only of numbers in half precision."""
 
@@ -248,10 +266,20 @@ _SINGULAR: Fixes = {
     "log": above(0.0, edge=True),
     "pow": _FIRST,
 }
+_ROOT, _TWO_THIRDS = 1 / 2, 2 / 3
+# Of an operation whose derivative went wrong: its own result is finite next to 0.
+NEAR: dict[str, Fixes] = {
+    "log-zero": dict.fromkeys(("log", "log2", "log10"), no_near_zero(0, 1.0)),
+    "div-zero": {
+        **dict.fromkeys(("div", "truedivide"), no_near_zero(1, _ROOT)),
+        "reciprocal": no_near_zero(0, _ROOT),
+        "rsqrt": no_near_zero(0, _TWO_THIRDS),
+    },
+}
 BACKWARD: dict[str, Fixes] = {
-    "log-zero": _SINGULAR,
+    "log-zero": {**_SINGULAR, "div": no_near_zero(1, 1.0), "reciprocal": no_near_zero(0, 1.0)},
     "sqrt-norm-zero": _SINGULAR,
-    "div-zero": _SINGULAR,
+    "div-zero": {**_SINGULAR, **NEAR["div-zero"]},
     "eps-underflow": _SINGULAR,
     "domain-error": {**_SINGULAR, "pow": above(0.0, edge=True)},
     "exp-overflow": {"mul": no_infinity},
@@ -270,6 +298,7 @@ PHRASES = {
     "masked-softmax": "{op} was given zeros in place of rows of nothing but -Inf",
     "empty-reduction": "{op} was given one 0, or one class, where nothing counted",
 }
+PHRASE_NEAR = "{op} was given {eps} in place of 0 and of what is next to it"
 PHRASES_OF_OPS = {
     **dict.fromkeys(("std", "var", "stdmean", "varmean"), "{op} divided by n in place of n - 1"),
     **dict.fromkeys(_EPSILON_AT, "{op} was given an epsilon that its numbers can tell from 0"),

@@ -18,13 +18,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tuimon.model.autopsy import BACKWARD, OpSite
-from tuimon.model.units import number
+from tuimon.model.units import apart, number
 from tuimon.train.autopsy import looks, sites
 from tuimon.train.autopsy.kinds import Kind, kind_of, operands
 from tuimon.train.autopsy.names import flat_tensors
 from tuimon.train.taps.compiler import leave_alone
 from tuimon.train.trials import fixes
-from tuimon.train.trials.changes import Change, Setting
+from tuimon.train.trials.changes import Change, Setting, told
 from tuimon.train.trials.fixes import Fixes, plain_name
 
 _NODE = re.compile(r"(.*?)Backward\d*$")
@@ -70,6 +70,37 @@ def spot_of(site: OpSite) -> Spot:
     return Spot(frozenset(ops), site.module, site.file, site.line, in_backward)
 
 
+@dataclass
+class Replaced:
+    """Elements that were exchanged.
+
+    Attributes:
+        zeros: how many of them were exactly 0.
+        near: magnitudes of the least and the largest of the others; None: there were none.
+    """
+
+    zeros: int = 0
+    near: tuple[float, float] | None = None
+
+    def see(self, was: torch.Tensor, now: torch.Tensor) -> None:
+        """Note the elements that differ."""
+        sizes = was[was != now].abs()
+        others = sizes[sizes != 0]
+        self.zeros += sizes.numel() - others.numel()
+        if others.numel():
+            low, high = (float(bound) for bound in torch.aminmax(others))
+            known = self.near or (low, high)
+            self.near = min(low, known[0]), max(high, known[1])
+
+    @property
+    def words(self) -> str:
+        """Them as a phrase; "" where there were none."""
+        found = [told(self.zeros, "exact zero")] if self.zeros else []
+        if self.near is not None:
+            found.append(" … ".join(apart(*self.near)))
+        return " and ".join(found)
+
+
 class Guarded(Change):
     """One operation is watched, and guarded where a cause is given.
 
@@ -77,6 +108,7 @@ class Guarded(Change):
         seen: how often it ran in the newest replay.
         born: how often it made something bad of what was not, or its derivative did.
         largest: magnitude of the largest finite result.
+        replaced: what the operation was given and the guard exchanged.
     """
 
     def __init__(self, spot: Spot, cause: str = "") -> None:
@@ -85,7 +117,9 @@ class Guarded(Change):
         self.seen = 0
         self.born = 0
         self.largest = 0.0
-        self.forward: Fixes = fixes.FORWARD.get(cause, {})
+        self.replaced = Replaced()
+        near = fixes.NEAR.get(cause, {}) if spot.in_backward else {}
+        self.forward: Fixes = {**fixes.FORWARD.get(cause, {}), **near}
         self.backward: Fixes = fixes.BACKWARD.get(cause, {})
         self.words = _phrase(cause, spot)
 
@@ -98,13 +132,15 @@ class Guarded(Change):
         super().begin()
         self.seen = self.born = 0
         self.largest = 0.0
+        self.replaced = Replaced()
 
     def mode(self, setting: Setting) -> AbstractContextManager[Any]:
         return Guard(self, setting)
 
 
 def _phrase(cause: str, spot: Spot) -> str:
-    phrase = fixes.PHRASES.get(cause)
+    is_near = spot.in_backward and not spot.ops.isdisjoint(fixes.NEAR.get(cause, {}))
+    phrase = fixes.PHRASE_NEAR if is_near else fixes.PHRASES.get(cause)
     if phrase is not None:
         phrase = fixes.PHRASES_OF_OPS.get(spot.op, phrase)
     if phrase is None:
@@ -176,6 +212,8 @@ class Guard(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with looks.apart():
             if fix is not None:
                 self._guarded.count += fix(given, named) * counts
+                if counts and self._spot.in_backward:
+                    _see_replaced(self._guarded.replaced, args, given)
                 _keep_place(kind, args, given)
             read = operands(kind, given, named)
             before = [_Look(tensor) for tensor in read.read]
@@ -200,6 +238,12 @@ def _keep_place(kind: Kind, args: Sequence[Any], given: list[Any]) -> None:
     if kind.writes and given and args and given[0] is not args[0]:
         args[0].copy_(given[0])
         given[0] = args[0]
+
+
+def _see_replaced(replaced: Replaced, args: Sequence[Any], given: Sequence[Any]) -> None:
+    for was, now in zip(args, given, strict=True):
+        if now is not was and isinstance(was, torch.Tensor) and was.shape == now.shape:
+            replaced.see(was, now)
 
 
 class _Look:

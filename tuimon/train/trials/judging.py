@@ -15,10 +15,15 @@ MAX_TOLD = 3
 
 
 class Judgement(NamedTuple):
-    """The result of a trial and why, in sentences."""
+    """The result of a trial and why, in sentences.
+
+    Attributes:
+        is_absent: nothing of what the cause says was there, where it went wrong.
+    """
 
     result: str
     detail: str
+    is_absent: bool = False
 
 
 def judge(watched: Guarded | None, change: Change, outcome: Outcome) -> Judgement:
@@ -35,13 +40,16 @@ def judge(watched: Guarded | None, change: Change, outcome: Outcome) -> Judgemen
     if outcome.problem:
         return Judgement(NO_DIFFERENCE, outcome.problem)
     if not change.count:
-        return Judgement(NO_DIFFERENCE, "nothing of that kind was there to be changed")
+        absent = watched is not None and isinstance(change, Guarded)
+        return Judgement(NO_DIFFERENCE, "nothing of that kind was there to be changed", absent)
     if isinstance(change, Widened) and outcome.is_sound and change.largest <= change.beyond:
         detail = f"the step is finite then, though nothing there is larger than {change.largest:g}"
         return Judgement(NO_DIFFERENCE, detail)
     if outcome.is_sound:
         loss = "" if outcome.loss is None else f" (loss {number(outcome.loss)})"
         detail = f"with that the step is finite{loss}; without it, it is not"
+        if isinstance(change, Guarded) and change.replaced.words:
+            detail += f"; it was given {change.replaced.words}"
         if isinstance(change, Widened):
             detail += f"; the largest result there is {number(change.largest)}"
         return Judgement(CONFIRMED, detail)

@@ -165,6 +165,7 @@ class Trials:
                     runs=clock.lap_runs(),
                     duration_s=clock.lap_s(),
                     time_ns=time.time_ns(),
+                    is_absent=trial.judgement.is_absent,
                 )
             )
 
