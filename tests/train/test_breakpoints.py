@@ -124,7 +124,6 @@ def test_what_is_decided_at_a_hit_is_about_the_update_that_is_held(feed: Feed) -
             wait_for(lambda at=at: training.steps_done > at + 3)
             assert training.header()[0] == RUNNING
         at = hold()
-        clip = applied(feed, commands.SetClip("on", 0.001))
         applied(feed, commands.Pause())  # which nothing but a resume ends
         skipped = applied(feed, commands.SkipUpdate())
         assert skipped.old is None and training.header()[0] == PAUSED
@@ -132,12 +131,16 @@ def test_what_is_decided_at_a_hit_is_about_the_update_that_is_held(feed: Feed) -
         left_out.append(at)
         wait_for(lambda: training.steps_done > at + 1)
         assert hold() > at
+        clip = applied(feed, commands.SetClip("on", 1e-9))
+        applied(feed, commands.Resume())
+        wait_for(lambda: training.steps_done > (clip.step or 0) + 1)
+        hold()
         off = applied(feed, commands.SetClip("off"))
         applied(feed, commands.Resume())
         wait_for(lambda: training.steps_done > (off.step or 0) + 1)
         steps = feed.steps
         assert [step.step for step in steps if step.left_out] == left_out
-        clipped = [step.step for step in steps if step.clip == "on"]
+        clipped = [step.step for step in steps if (step.grad_norm_clipped or 1) < 1e-8]
         assert clipped == list(range(clip.step or 0, off.step or 0)), "from the held update on"
 
     training.with_viewer(viewer)
