@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.process.bare import both, python, tuimon_run
+from tests.process.stand_in import until
+from tuimon.cli import status_of
+from tuimon.feed import registry
+from tuimon.view.frame import UNWATCHED
+from tuimon.view.session import watch_run
 
 ENDS = {
     "plain": "print('done')",
@@ -230,3 +236,42 @@ def test_signals_reach_the_script(tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=30)
     assert process.returncode == 11
+
+
+def test_a_watch_that_could_not_begin_is_told_everywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An error of tuimon's own: the script goes on, and nobody waits for steps or answers."""
+    (tmp_path / "torch.py").write_text("")  # from which nothing can be imported
+    (tmp_path / "script.py").write_text("import sys, torch\nprint('on')\nprint(sys.stdin.read())")
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "tuimon", "run", "script.py"],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TUIMON_SCRIBE": "0"},
+    )
+    assert process.stdout is not None and process.stdout.readline() == "on\n"
+    info = registry.find_run(None)
+    session = watch_run(info)
+    frame = until(session, lambda frame: frame.state == UNWATCHED)
+    assert "ImportError" in frame.state_detail and "start it again" in frame.state_detail
+    assert [event.kind for event in frame.events] == ["watch-off"]
+    session.close()
+
+    capsys.readouterr()
+    assert status_of(["ctl", info.id, "pause"]) == 4
+    assert "switched its watch off" in capsys.readouterr().err
+    assert status_of(["ls", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["state"] == "unwatched"
+    assert status_of(["ls"]) == 0
+    assert f"tuimon doctor {info.id}" in capsys.readouterr().out
+    assert status_of(["doctor", info.id]) == 6
+    told = capsys.readouterr().out
+    assert "ImportError" in told and "start it again" in told and "py-spy" not in told
+
+    out, err = process.communicate("the end", timeout=30)
+    assert (process.returncode, out) == (0, "the end\n")
+    assert "switched its watch off" in err.splitlines()[-1], "not that there was nothing to watch"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 import io
@@ -17,6 +18,9 @@ from torch import nn
 import tuimon
 from tests.train.conftest import Feed
 from tests.train.twins import Diary, Loop, differences, run, twins
+from tuimon.feed.ring import RingReader
+from tuimon.model.commands import Pause, RenewHold
+from tuimon.model.records import RUNNING, UNWATCHED, Step
 from tuimon.train import monitor as monitors
 
 
@@ -249,6 +253,69 @@ def test_whatever_breaks_inside_a_hook_the_loop_goes_on(
         monitors._wiring.observer.boundary.failures.clear()
         for monitor in list(monitors._monitors):
             monitor.close()
+
+
+@pytest.mark.hazard(2)
+def test_a_watch_that_fails_for_good_is_told_and_refuses(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No step is seen any more: that is no silence of the training, and nobody waits for it."""
+    from tuimon.train import track
+
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    tuimon.watch(model, optimizer)
+
+    def steps(count: int) -> None:
+        for x, y in batches(count):
+            nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+
+    steps(2)
+    assert ring_state(feed) == RUNNING
+    monkeypatch.setattr(track.Track, "keep_up", lambda self: 1 / 0)  # before the gate
+    steps(1)
+    waiting = feed.ask(Pause())
+    assert waiting.state == "accepted"
+    steps(4)
+    assert ring_state(feed) == UNWATCHED
+    (told,) = (event for event in feed.events if event.kind == "watch-off")
+    assert "ZeroDivisionError" in told.detail and told.severity == "critical"
+    assert [state.state for state in feed.states(waiting.id)] == ["accepted", "refused"]
+    assert feed.ask(Pause()).state == "refused"
+    assert feed.ask(RenewHold(5.0)).state == "accepted", "no news to anybody"
+
+
+@pytest.mark.hazard(2)
+def test_records_that_cannot_be_written_are_told(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tuimon.train import session
+
+    original = session.encode
+
+    def broken(record: Any) -> bytes:
+        if isinstance(record, Step):
+            raise TypeError("out of order")
+        return original(record)
+
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    tuimon.watch(model, optimizer)
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "encode", broken)
+        for x, y in batches(4):
+            nn.functional.mse_loss(model(x), y).backward()
+            optimizer.step()
+    assert ring_state(feed) == UNWATCHED
+    (told,) = (event for event in feed.events if event.kind == "watch-off")
+    assert "out of order" in told.detail
+
+
+def ring_state(feed: Feed) -> int:
+    assert feed.session.info is not None
+    with contextlib.closing(RingReader(feed.session.info.ring())) as reader:
+        return reader.status().state
 
 
 def test_disabled_is_inert(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from tuimon.feed import recordings, registry
 from tuimon.feed.codec import decode
 from tuimon.feed.registry import ExitInfo, RankInfo, RunInfo
 from tuimon.feed.ring import RingReader, RingStatus
-from tuimon.model.records import HELD, PAUSED, Goodbye
+from tuimon.model.records import HELD, PAUSED, STATE_NAMES, UNWATCHED, Goodbye
 from tuimon.model.text import plain
 from tuimon.model.units import DASH, count, duration_s, number
 from tuimon.view.headers import GONE, header_of, state_of
@@ -142,6 +142,8 @@ def _cells(row: dict[str, Any], now_s: float) -> tuple[str, ...]:
         code = "" if end["code"] is None else f" {end['code']}"
         detail = f": {end['detail']}" if end["detail"] else ""
         how = f"{end['kind']}{code}{detail}"
+    elif row["state"] == STATE_NAMES[UNWATCHED]:
+        how = f"tuimon doctor {row['id']} says why"
     return (
         plain(row["id"], 20),
         plain(row["name"], 30),

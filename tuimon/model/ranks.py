@@ -18,7 +18,7 @@ class RankRow(msgspec.Struct, frozen=True, array_like=True):
     """One rank.
 
     Attributes:
-        state: "starting", "running", "paused", "held" or "gone".
+        state: "starting", "running", "paused", "held", "unwatched" or "gone".
         step: index of its newest update; None before the first.
         loss, grad_norm: of that update; None where they were not measured.
         step_s: wall time of an update, the median of the newest ones.

@@ -46,7 +46,9 @@ RUNNING = 0
 PAUSED = 1
 HELD = 2
 ENDED = 3
-STATE_NAMES = {RUNNING: "running", PAUSED: "paused", HELD: "held", ENDED: "gone"}
+UNWATCHED = 4  # the training goes on, and tuimon has switched itself off in it
+STATE_NAMES = dict(enumerate(("running", "paused", "held", "gone", "unwatched")))
+WATCH_OFF = "watch-off"  # kind of the event that tells of it; its detail is the cause
 
 
 class Hello(Record, frozen=True, array_like=True, tag=1):

@@ -20,7 +20,7 @@ from tuimon.train.control.policy import Policy as Policy
 from tuimon.train.control.policy import policy_of
 from tuimon.train.layers import alive
 from tuimon.train.observer import Observer
-from tuimon.train.session import Session, is_disabled, start_session
+from tuimon.train.session import Session, current_session, is_disabled, start_session
 from tuimon.train.taps.wiring import Wiring
 
 if TYPE_CHECKING:
@@ -257,8 +257,7 @@ def _watch(
         wiring.observer.extras.configure(*sampling)
         wiring.add(models, optimizers, check_every=check_every, adopt=not optimizers)
     except Exception as error:
-        say(f"cannot watch ({type(error).__name__}: {error}); the training is not affected")
-        return Monitor()
+        return _not_watched(error)
     _monitors.append(monitor)
     return monitor
 
@@ -283,7 +282,9 @@ def arm(
         if on_unknown_optimizer is not None:
             wiring.discover_with(on_unknown_optimizer)
     except Exception as error:
-        say(f"cannot listen to torch ({type(error).__name__}: {error}); training goes on unwatched")
+        why = f"{type(error).__name__}: {error}"
+        say(f"cannot listen to torch ({why}); training goes on unwatched")
+        session.watch.part_failed(why)
 
 
 def watch_discovered(
@@ -323,8 +324,15 @@ def watch_discovered(
         wiring.add(named, listed)
         return _discovered
     except Exception as error:
-        say(f"cannot watch ({type(error).__name__}: {error}); the training is not affected")
-        return Monitor()
+        return _not_watched(error)
+
+
+def _not_watched(error: Exception) -> Monitor:
+    why = f"{type(error).__name__}: {error}"
+    say(f"cannot watch ({why}); the training is not affected")
+    if (session := current_session()) is not None:
+        session.watch.part_failed(why)
+    return Monitor()
 
 
 def _wire(session: Session) -> Wiring:

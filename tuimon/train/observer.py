@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 FLUSH_LIMIT_S = 0.5
 UPDATE_TAP = "optimizer"
+DISCOVERY_TAP = "discovery"
 SCALE_TAP = "loss scale"
 _OPTIMIZER_FILE = sys.modules["torch.optim.optimizer"].__file__
 
@@ -269,6 +270,10 @@ class Observer:
         if last and tap in (UPDATE_TAP, SCALE_TAP) and self.rates.active:
             self.rates.release()
             self.session.event("lr", "the script's learning rates again", severity="warning")
+        if last and (tap == UPDATE_TAP or (tap == DISCOVERY_TAP and self.session.step is None)):
+            self.session.watch.switch_off(f"{tap}: {cause}")
+            while self.gate.queue:
+                self.gate.refuse(self.gate.queue.popleft(), self.session.watch.refusal)
 
     def flush(self) -> None:
         """At the end of the run: publish what a device still owes, within a bounded time."""

@@ -10,18 +10,14 @@ import atexit
 import contextlib
 import math
 import os
-import platform
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from importlib import metadata
 from pathlib import Path
 
 from msgspec import structs
 
-import tuimon
 from tuimon.errors import TuimonError
 from tuimon.feed import jobs, paths, registry
 from tuimon.feed.channel import ControlServer
@@ -32,8 +28,8 @@ from tuimon.model.autopsy import Autopsy
 from tuimon.model.commands import Request
 from tuimon.model.records import (
     ENDED,
-    FORMAT_VERSION,
     RUNNING,
+    UNWATCHED,
     CommandState,
     DeviceStats,
     Event,
@@ -46,12 +42,12 @@ from tuimon.model.records import (
 )
 from tuimon.model.text import plain
 from tuimon.train.boundary import Stop, say
+from tuimon.train.introduction import introduction, versions
 from tuimon.train.launch.attendant import start_scribe, wants_scribe
 from tuimon.train.place import find_place
+from tuimon.train.watchful import Watch
 
 REPEAT_S = 5.0  # how often records that a late reader needs are published again
-CAPABILITIES = ["pause", "step", "clip", "dump", "stop", "hold", "skip", "autopsy"]
-CAPABILITIES += ["breakpoint", "inspect", "undo"]
 
 _current: Session | None = None
 _start_lock = threading.Lock()  # start_session may be called from any user thread
@@ -65,6 +61,7 @@ class Session:
     Attributes:
         info: the run as it was when this process came; other ranks may join later.
         me: this process among the ranks.
+        watch: whether tuimon has switched itself off here.
     """
 
     def __init__(
@@ -87,7 +84,7 @@ class Session:
         self._kept: dict[str, bytes] = {}
         self._repeat_at_s = self.started_s + REPEAT_S
         self._lost_said = 0
-        self._publish_failed = False
+        self.watch = Watch(self)
         self._at_finish: list[Callable[[], None]] = []
         self.spawned: Callable[[], int] = int  # children that were prepared to be watched as well
         self.look_at_crash: Callable[[BaseException], Record] | None = None
@@ -122,9 +119,7 @@ class Session:
         try:
             ring.publish(encode(record))
         except Exception as error:
-            if not self._publish_failed:
-                self._publish_failed = True
-                say(f"a record could not be published ({type(error).__name__}: {error})")
+            self.watch.could_not_write(record, error)
 
     def event(
         self,
@@ -167,7 +162,9 @@ class Session:
                 self.keep("hello", structs.replace(hello, total_steps=total_steps))
 
     def set_state(self, state: int) -> None:
-        """Change the state word in the ring's header."""
+        """Change the state word in the ring's header; a watch that is off says so all the time."""
+        if self.watch.off and state != UNWATCHED:
+            return
         self._state = state
         if self._ring is not None and not self.finished:
             self._ring.set_state(state, self.step)
@@ -179,11 +176,16 @@ class Session:
 
     def listen(self, on_request: Callable[[Request], CommandState]) -> None:
         """Open the control socket; without one the run can be watched, but not be changed."""
+        self.watch.decide = on_request
+        self.open_control()
+
+    def open_control(self) -> None:
+        """Answer requests, if only to refuse them."""
         if self.info is None or self._server is not None or not self.watched:
             return
         if self.me is not None and not self.me.leads and not self._stands_in():
             return  # one process answers for the run
-        server = ControlServer(self.info.control, on_request, self.publish)
+        server = ControlServer(self.info.control, self.watch.on_request, self.publish)
         try:
             server.start()
         except OSError as error:
@@ -254,6 +256,7 @@ class Session:
 
     def _repeat(self, ring: RingWriter) -> None:
         self._repeat_at_s = time.monotonic() + REPEAT_S
+        self.watch.look_again()
         with contextlib.suppress(Exception):
             for payload in self._kept.values():
                 ring.publish(payload)
@@ -331,7 +334,7 @@ def _new_session(
             place,
             name=name or Path(argv[0] if argv else "").name or "python",
             argv=argv,
-            versions=_versions(),
+            versions=versions(),
             report=report,
             environ=environ,
         )
@@ -346,7 +349,7 @@ def _new_session(
                 jobs.leave(*entered[:2])
         return Session()
     session = Session(info, ring, me)
-    session.keep("hello", _hello(info, me))
+    session.keep("hello", introduction(info, me))
     atexit.register(_finish_at_exit, session)
     if not is_new:
         return session  # whoever made the run has said so, and started its scribe
@@ -354,34 +357,6 @@ def _new_session(
     if wants_scribe(environ) and (reason := start_scribe(info, environ)):
         say(f"no scribe ({reason}); live view only, no history and no report")
     return session
-
-
-def _hello(info: RunInfo, me: RankInfo) -> Hello:
-    return Hello(
-        format_version=FORMAT_VERSION,
-        run_id=info.id,
-        name=info.name,
-        host=socket.gethostname(),
-        pid=os.getpid(),
-        rank=me.rank,
-        world_size=info.world_size,
-        started_at_s=info.started_at_s,
-        argv=info.argv,
-        versions=info.versions,
-        capabilities=CAPABILITIES,
-    )
-
-
-def _versions() -> dict[str, str]:
-    versions = {"tuimon": tuimon.__version__, "python": platform.python_version()}
-    torch = sys.modules.get("torch")
-    found = getattr(torch, "__version__", None)
-    if found is None:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found = metadata.version("torch")
-    if found is not None:
-        versions["torch"] = str(found)
-    return versions
 
 
 def _finish_at_exit(session: Session) -> None:

@@ -12,7 +12,18 @@ import msgspec
 
 from tuimon.model.text import plain
 from tuimon.tui.draw.glyphs import ASCII, GlyphSet, spelt
-from tuimon.view.frame import CUT_OFF, GONE, HELD, LATE, LIVE, PAUSED, RECONNECTING, SILENT, Frame
+from tuimon.view.frame import (
+    CUT_OFF,
+    GONE,
+    HELD,
+    LATE,
+    LIVE,
+    PAUSED,
+    RECONNECTING,
+    SILENT,
+    UNWATCHED,
+    Frame,
+)
 
 Bell = Literal["off", "critical", "warning"]
 
@@ -109,13 +120,13 @@ def done_frac(frame: Frame) -> float | None:
 def title_of(frame: Frame, glyphs: GlyphSet) -> str:
     """ "42% llama - tuimon": what needs somebody stands first, where narrow tabs still show it."""
     marks = {PAUSED: glyphs.paused, HELD: glyphs.paused, RECONNECTING: glyphs.again}
-    marks |= {SILENT: glyphs.warning, LATE: glyphs.warning, CUT_OFF: glyphs.warning}
+    marks |= dict.fromkeys((SILENT, LATE, CUT_OFF, UNWATCHED), glyphs.warning)
     mark = marks.get(frame.state, "")
     if frame.state == GONE:
         ended = frame.exit
         is_well = ended is not None and ended.kind in ("ok", "stopped")
         mark = glyphs.live if is_well else glyphs.critical
-    elif frame.alert is not None and frame.state != HELD:
+    elif frame.alert is not None and frame.state not in (HELD, UNWATCHED):
         mark = glyphs.critical
     share = done_frac(frame) if frame.total_steps else None
     percent = "" if share is None else f"{int(share * 100)}%"
@@ -134,7 +145,7 @@ def tab_of(frame: Frame) -> str:
         return f"{_NO_STATE};0" if is_well else f"{_ERROR};{percent}"
     if frame.alert is not None and frame.state in (LIVE, LATE):
         return f"{_ERROR};{percent}"
-    if frame.state in (PAUSED, HELD, SILENT, LATE):
+    if frame.state in (PAUSED, HELD, SILENT, LATE, UNWATCHED):
         return f"{_WAITS};{percent}"
     if frame.state == LIVE:
         return f"{_UNKNOWN};0" if share is None else f"{_USUAL};{percent}"

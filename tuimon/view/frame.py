@@ -71,6 +71,7 @@ HELD = "held"
 GONE = "gone"  # the training ended; `Frame.exit` says how
 RECONNECTING = "reconnecting"
 CUT_OFF = "cut off"  # alive and seen, but nothing that is sent gets there any more
+UNWATCHED = "unwatched"  # the training goes on; tuimon has switched itself off in it
 OTHER_VERSION = "other version"
 
 END = -1  # a step of a recording to go to: its last

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from tuimon.errors import TuimonError
 from tuimon.feed.registry import RankInfo, RunInfo
 from tuimon.feed.ring import RingReader, RingStatus
-from tuimon.model.records import ENDED, HELD, PAUSED, RUNNING, STATE_NAMES
+from tuimon.model.records import ENDED, HELD, PAUSED, RUNNING, STATE_NAMES, UNWATCHED
 
 SILENT_AFTER_S = 30.0  # longer than nearly every step; the live view knows the run's own pace
-_TELLING = (STATE_NAMES[HELD], STATE_NAMES[PAUSED], STATE_NAMES[RUNNING])
+_TELLING = tuple(STATE_NAMES[each] for each in (HELD, PAUSED, UNWATCHED, RUNNING))
 GONE = STATE_NAMES[ENDED]
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from tuimon.feed.output import PROGRESS
 from tuimon.model.causes import SYMPTOMS
-from tuimon.model.records import Event, Output
+from tuimon.model.records import WATCH_OFF, Event, Output
 from tuimon.model.text import plain
 
 MAX_EVENTS = 2000
@@ -22,11 +22,13 @@ class Log:
 
     Attributes:
         alert: the most telling critical event of the newest incident.
+        watch_off: why tuimon has switched itself off in the training; "" where it has not.
         dropped: older entries that no longer fit, by reason.
     """
 
     def __init__(self) -> None:
         self.alert: Event | None = None
+        self.watch_off = ""
         self._incident_step: int | None = None
         self.dropped: dict[str, int] = {}
         self._events: deque[Event] = deque(maxlen=MAX_EVENTS)
@@ -58,6 +60,8 @@ class Log:
             self._drop("older events")
         self._events.append(safe)
         self._frozen_events = ()
+        if safe.kind == WATCH_OFF:
+            self.watch_off = safe.detail
         if safe.severity == "critical":
             self._alarm(safe)
 

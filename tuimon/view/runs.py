@@ -34,7 +34,7 @@ class RunGlance(msgspec.Struct, frozen=True):
     """One run.
 
     Attributes:
-        state: "running", "paused", "held", "silent" or "gone".
+        state: "running", "paused", "held", "unwatched", "silent" or "gone".
         ended: how it ended; "" while it lives.
         loss: None where it is not read.
     """

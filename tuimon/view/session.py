@@ -198,6 +198,7 @@ class Session:
             usual_slowest_s=state.pace.usual_slowest_s,
             started_s=info.started_at_s,
             goodbye=Exit(goodbye.kind, goodbye.code, goodbye.detail) if goodbye else None,
+            watch_off=state.log.watch_off,
         )
 
 

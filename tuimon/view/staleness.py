@@ -21,6 +21,7 @@ from tuimon.view.frame import (
     PAUSED,
     RECONNECTING,
     SILENT,
+    UNWATCHED,
     Exit,
 )
 from tuimon.view.source import SourceStatus
@@ -50,6 +51,7 @@ class Signs:
         usual_slowest_s: 95th percentile of recent step times.
         started_s: unix time the run began.
         goodbye: how the training itself said it ends.
+        watch_off: why tuimon has switched itself off there, where it has.
     """
 
     pid: int
@@ -60,6 +62,7 @@ class Signs:
     usual_slowest_s: float | None
     started_s: float
     goodbye: Exit | None
+    watch_off: str = ""
 
 
 def fresh_readings(now_s: float, state: str, system: System | None) -> System | None:
@@ -92,6 +95,8 @@ def judge(now_s: float, status: SourceStatus, signs: Signs) -> Standing:
     if status.deleted:
         detail = f"{_DELETED}; `kill -INT {signs.pid}` ends it"
         return Standing(CUT_OFF, detail, lost=status.lost)
+    if status.word == UNWATCHED:
+        return Standing(UNWATCHED, _unwatched(signs), lost=status.lost)
     where = "before its first update" if signs.step is None else f"after step {count(signs.step)}"
     if status.word == PAUSED:
         detail = f"paused {where}, before the next update: resume it, or let it do one step"
@@ -101,6 +106,15 @@ def judge(now_s: float, status: SourceStatus, signs: Signs) -> Standing:
         detail = f"held at the scene {where}: look at the layers and events, then resume it"
         return Standing(HELD, detail, lost=status.lost)
     return _moving(now_s, status, signs)
+
+
+def _unwatched(signs: Signs) -> str:
+    where = "from its beginning" if signs.step is None else f"after step {count(signs.step)}"
+    why = f" ({plain(signs.watch_off, 300)})" if signs.watch_off else ""
+    return (
+        f"tuimon switched its watch off {where} by an error of its own{why}: the training goes on, "
+        "but no step is seen and no command gets there; to watch it, mend that and start it again"
+    )
 
 
 def _moving(now_s: float, status: SourceStatus, signs: Signs) -> Standing:

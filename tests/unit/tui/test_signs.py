@@ -11,7 +11,7 @@ from tests.tui.fake import FakeRun
 from tuimon.model.records import Event
 from tuimon.tui.draw.glyphs import ASCII, BRAILLE
 from tuimon.tui.signs import SignOptions, Signs, done_frac, tab_of, title_of
-from tuimon.view.frame import GONE, HELD, LIVE, PAUSED, WAITING, DataPlace, Exit, Frame
+from tuimon.view.frame import GONE, HELD, LIVE, PAUSED, UNWATCHED, WAITING, DataPlace, Exit, Frame
 
 XTERM = {"TERM": "xterm-256color"}
 RUN = FakeRun(steps=25_000, blocks=1).frame()
@@ -48,6 +48,7 @@ def test_by_default_only_the_title_changes_and_elsewhere_nothing() -> None:
         (Frame(state=WAITING), "tuimon", "0;0"),
         (replace(RUN, state=PAUSED), "‖ 50% llama-1b-pretrain - tuimon", "4;50"),
         (replace(RUN, state=HELD), "‖ 50% llama-1b-pretrain - tuimon", "4;50"),
+        (replace(RUN, state=UNWATCHED), "▲ 50% llama-1b-pretrain - tuimon", "4;50"),
         (replace(RUN, alert=event(3, "critical")), "✖ 50% llama-1b-pretrain - tuimon", "2;50"),
         (replace(RUN, total_steps=None), "llama-1b-pretrain - tuimon", "3;0"),
         (replace(RUN, state=GONE, exit=Exit("ok", 0, "")), "● 50% llama-1b-pretrain - tuimon",

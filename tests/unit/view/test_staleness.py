@@ -17,6 +17,7 @@ from tuimon.view.frame import (
     PAUSED,
     RECONNECTING,
     SILENT,
+    UNWATCHED,
     Exit,
 )
 from tuimon.view.source import SourceStatus
@@ -97,6 +98,15 @@ def test_a_deleted_folder_is_told_before_anything_else(word):
     assert "kill -INT 42" in told.detail, "what to do next"
     at_end = judge(1001.0, replace(STATUS, deleted=True), replace(SIGNS, goodbye=Exit("ok", 0, "")))
     assert at_end.state == GONE and "tuimon ls" in at_end.detail
+
+
+def test_a_watch_that_is_off_is_no_silence():
+    status, signs = replace(STATUS, word="unwatched"), replace(SIGNS, watch_off="RuntimeError: x")
+    standing = judge(5000.0, status, signs)
+    assert standing.state == UNWATCHED and standing.silent_for_s is None
+    assert "RuntimeError: x" in standing.detail and "the training goes on" in standing.detail
+    assert "start it again" in standing.detail and "after step 99" in standing.detail
+    assert judge(5000.0, replace(status, alive=False), signs).state == GONE
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,10 @@ from tuimon.model.records import (
     HELD,
     PAUSED,
     STATE_NAMES,
+    UNWATCHED,
+    WATCH_OFF,
     AnyRecord,
+    Event,
     Facts,
     LayerTable,
     Step,
@@ -210,7 +213,11 @@ def _ring(info: RunInfo, rank: RankInfo) -> list[Check]:
     said = f"{state}, step {count(status.step)}"
     level, todo = OK, ""
     waits = status.state in (PAUSED, HELD)
-    if waits:
+    if status.state == UNWATCHED:
+        level, todo = BAD, "mend that and start it again: this one goes on, but unseen"
+        off = next((e for e in records if isinstance(e, Event) and e.kind == WATCH_OFF), None)
+        said = f"{plain(off.text, 100)}: {plain(off.detail, 300)}" if off else "tuimon switched its watch off"
+    elif waits:
         level, todo = WARN, f"tuimon ctl {info.id} resume"
     elif registry.rank_is_alive(rank) and quiet_s and quiet_s > SILENT_AFTER_S:
         level = WARN

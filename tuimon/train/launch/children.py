@@ -206,6 +206,8 @@ class Child:
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             say(f"{text}; this child goes on without that part of the watch")
+            if self._session is not None:
+                self._session.watch.part_failed(text)
 
 
 def _is_data_worker() -> bool:

@@ -234,6 +234,8 @@ class Watching:
                 "before the first step" if session.step is None else f"at step {session.step:,}"
             )
             return f"the run ended {step_reached} by {self._detail}; {where}"
+        if self._kind == "ok" and session.watch.off:
+            return f"tuimon switched its watch off: {session.watch.off}"
         if self._kind == "ok" and session.step is None and self._heirs.count:
             if _has_ranks(session):
                 return None
@@ -253,6 +255,8 @@ class Watching:
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             say(f"{text}; the training goes on without that part of the watch")
+            if self._session is not None:
+                self._session.watch.part_failed(text)
 
 
 def _has_ranks(session: Session) -> bool:

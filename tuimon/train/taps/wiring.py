@@ -14,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from tuimon.train.autopsy.scene import AfterForward
 from tuimon.train.crash import look_at_crash
 from tuimon.train.layers import alive
-from tuimon.train.observer import Observer
+from tuimon.train.observer import DISCOVERY_TAP, Observer
 from tuimon.train.session import Session
 from tuimon.train.taps.clipping import ClipTap
 from tuimon.train.taps.compiler import leave_alone
@@ -56,7 +56,7 @@ class Wiring:
             EndingTap(observer),
             FunctionalTap(observer),
         )
-        self._unknown = observer.boundary.guard("discovery", self._on_unknown)
+        self._unknown = observer.boundary.guard(DISCOVERY_TAP, self._on_unknown)
         leave_alone(self._unknown.__code__, callees=True)  # the one body of all guarded functions
         leave_alone(BeforeForward.__call__.__code__, callees=False)
         leave_alone(AfterForward.__call__.__code__, callees=False)
@@ -177,7 +177,7 @@ class Wiring:
             # A plain function: torch keeps it in a global table that nobody copies.
             observer = self.observer
             roster = observer.roster
-            ask = observer.boundary.guard("discovery", roster.ask_about)
+            ask = observer.boundary.guard(DISCOVERY_TAP, roster.ask_about)
 
             def before_any_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
                 track = roster.tracks.get(id(optimizer))

@@ -24,6 +24,7 @@ from tuimon.view.frame import (
     LOADING,
     OTHER_VERSION,
     RECONNECTING,
+    UNWATCHED,
     WAITING,
 )
 
@@ -35,7 +36,7 @@ REPLAY = "replay of a recording"
 GROUPS = (VIEWS, TIME, ROWS, TRAINING, REPLAY)
 
 # States in which nothing can be sent, so that no footer offers it.
-UNREACHABLE = frozenset({WAITING, LOADING, GONE, CUT_OFF, RECONNECTING, OTHER_VERSION})
+UNREACHABLE = frozenset({WAITING, LOADING, GONE, CUT_OFF, UNWATCHED, RECONNECTING, OTHER_VERSION})
 
 # Kinds of panels a key can be meant for.
 ON_CHART = "chart"

@@ -47,6 +47,7 @@ from tuimon.view.frame import (
     OTHER_VERSION,
     PAUSED,
     RECONNECTING,
+    UNWATCHED,
     WAITING,
 )
 
@@ -58,6 +59,7 @@ _UNREACHABLE = {
     LOADING: "the run is still being read",
     GONE: "the training has ended: nothing was sent",
     CUT_OFF: "the run folder was deleted: nothing gets there",
+    UNWATCHED: "tuimon has switched its watch off there: nothing gets to the training",
     RECONNECTING: "not connected: nothing was sent",
     OTHER_VERSION: "the run speaks another format: nothing was sent",
 }

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 
+from tuimon.model.records import WATCH_OFF
 from tuimon.model.units import DASH, count, duration_s, number
 from tuimon.tui.draw.axis import short
 from tuimon.tui.draw.marking import at_cross
@@ -27,6 +28,7 @@ from tuimon.view.frame import (
     PAUSED,
     RECONNECTING,
     SILENT,
+    UNWATCHED,
     WAITING,
     Frame,
 )
@@ -36,7 +38,8 @@ from tuimon.view.waits import waited
 _BAR_CELLS = 10
 _AROUND_WORDS = 4  # cells of a line beside its words
 _MAX_LINES = 3
-_KILLED = "killed"  # kind of the event that a run ends with when it left no last word
+# The states, and the kinds of the events that say the same.
+_SAYS_THE_STATE = ((GONE, "killed"), (UNWATCHED, WATCH_OFF))
 WORDY_COLUMNS = 70
 _MUST_CELLS = 17  # of a footer: its margin, a gap, help and quit
 _LOOK_HINTS = ("v look  esc hide", "v look")
@@ -51,6 +54,7 @@ _SENTENCES = {
     HELD: "held at a non-finite step: space goes on",
     GONE: "the training has ended: everything stays readable, q quits",
     CUT_OFF: "nothing that is sent gets there any more: the training goes on by itself",
+    UNWATCHED: "tuimon switched its watch off there: the training goes on unseen",
     RECONNECTING: "connection lost: trying again, the picture is the last one",
     OTHER_VERSION: "the run speaks another format: attach with the version that started it",
 }
@@ -72,6 +76,7 @@ _COLOURS = {
     HELD: "bad",
     RECONNECTING: "warn",
     CUT_OFF: "bad",
+    UNWATCHED: "bad",
     OTHER_VERSION: "bad",
 }
 
@@ -145,7 +150,7 @@ class HeaderPanel:
         if frame.steps_per_s is not None and frame.state in (LIVE, LATE):
             right.append([text(look, f"{number(frame.steps_per_s, 3)} it/s")])
         right += _progress(look, frame)
-        if is_armed(frame) and frame.state not in (HELD, GONE):
+        if is_armed(frame) and frame.state not in (HELD, GONE, UNWATCHED):
             right.append([text(look, "HOLD ARMED", "warn", bold=True)])
         if words := replay_words(frame, scene.look):
             right.append([text(look, words, "key", bold=True)])
@@ -229,8 +234,8 @@ def state_words(scene: Scene) -> str:
         words = f"{frame.exit.kind}: {frame.exit.detail or words}"
     if frame.crash is not None and alert is not None and alert.crash is frame.crash:
         words, alert = _told(alert), None
-    if frame.state == GONE and alert is not None and alert.kind == _KILLED:
-        alert = None  # it is what the state says
+    if alert is not None and (frame.state, alert.kind) in _SAYS_THE_STATE:
+        alert = None
     if alert is not None:
         words += f"   before: {alert.text}"
     return words
@@ -280,7 +285,7 @@ class AlertPanel:
         if alert is not None and frame.state in (LIVE, LATE):
             return [self._bad(look, _told(alert), width, _LOOK_HINTS)]
         lines = state_lines(scene, width)[:height]
-        bad = frame.state in (OTHER_VERSION, CUT_OFF) or (
+        bad = frame.state in (OTHER_VERSION, CUT_OFF, UNWATCHED) or (
             frame.state == GONE and (frame.exit is None or frame.exit.kind not in ("ok", "stopped"))
         )
         hints = _LOOK_HINTS[1:] if bad and headline(scene) else ()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tuimon.model.ranks import RankRow, RankRows
-from tuimon.model.records import ENDED, HELD, PAUSED, RUNNING, STATE_NAMES
+from tuimon.model.records import ENDED, HELD, PAUSED, RUNNING, STATE_NAMES, UNWATCHED
 from tuimon.model.text import plain
 from tuimon.model.units import DASH, count, duration_s, number
 from tuimon.tui.draw.rows import Row, centred, data, fit, framed, text, thumb_of
@@ -27,6 +27,7 @@ _TONES = {
     STATE_NAMES[PAUSED]: "warn",
     STATE_NAMES[HELD]: "warn",
     STATE_NAMES[ENDED]: "bad",
+    STATE_NAMES[UNWATCHED]: "bad",
     "silent": "bad",
 }
 # Heading, and its cells by how much room there is; 0 leaves it out there.

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tuimon.model.records import HELD, PAUSED, RUNNING, STATE_NAMES
+from tuimon.model.records import HELD, PAUSED, RUNNING, STATE_NAMES, UNWATCHED
 from tuimon.model.units import count, duration_s, number
 from tuimon.tui.draw import braille
 from tuimon.tui.draw.rows import Row, centred, data, fit, framed, spread, text, thumb_of
@@ -26,6 +26,7 @@ _TONES = {
     STATE_NAMES[RUNNING]: "ok",
     STATE_NAMES[PAUSED]: "warn",
     STATE_NAMES[HELD]: "bad",
+    STATE_NAMES[UNWATCHED]: "bad",
     "silent": "warn",
     GONE: "dim",
 }
