@@ -68,7 +68,8 @@ def page(runs: Sequence[PostMortem], parting: Parting | None = None, *, written_
         names = [each.title for each in runs]
         if len(set(names)) < len(names):  # the same script twice
             names = [str(each.document["run"]["id"]) for each in runs]
-        body += _titled("Both runs", pictures.together([each.frame for each in runs], names))
+        of = " of rank 0 alone" if any(story.has_ranks(each.document) for each in runs) else ""
+        body += _titled(f"Both runs{of}", pictures.together([each.frame for each in runs], names))
     for each in runs:
         body += _run(each)
     when = datetime.fromtimestamp(written_at_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
@@ -95,11 +96,12 @@ def _run(run: PostMortem) -> list[Element | str | None]:
     told = story.sections(document)
     lead = [each for each in told if each.title.startswith(("Cause", "The operation"))]
     parts += [_section(each) for each in lead]
-    parts += _titled("The run", pictures.charts(run.frame))
+    of = f" of rank {run.recording.rank or 0} alone" if story.has_ranks(document) else ""
+    parts += _titled(f"The run{of and ': the charts'}{of}", pictures.charts(run.frame))
     parts += _titled(
-        "Layers: gradient norms beside what is usual for each", pictures.layers(run.frame)
+        f"Layers{of}: gradient norms beside what is usual for each", pictures.layers(run.frame)
     )
-    parts += _titled("Histograms", pictures.histograms(run.frame, _accused(run)))
+    parts += _titled(f"Histograms{of}", pictures.histograms(run.frame, _accused(run)))
     parts += [_section(each) for each in told if each not in lead]
     parts.append(_section(story.environment(document, *surroundings(run))))
     return parts

@@ -56,7 +56,7 @@ def sections(document: Document) -> list[Section]:
     """Everything after the verdict."""
     findings = document.get("findings") or []
     found = [_cause(each, document) for each in findings[:1]]
-    found += [_operation(each) for each in document.get("autopsies") or []]
+    found += [_operation(each, document) for each in document.get("autopsies") or []]
     found += [_cause(each, document, is_first=False) for each in findings[1:]]
     found += [
         _trials(document),
@@ -83,6 +83,11 @@ def environment(
         *sorted(versions.items()),
     ]
     return Section("Environment", table=Table(("what", "value"), [row for row in rows if row[1]]))
+
+
+def has_ranks(document: Document) -> bool:
+    """Whether the run has several, so that what is of one has to say so."""
+    return (document["run"].get("ranks") or 1) > 1
 
 
 def place(where: dict[str, Any]) -> str:
@@ -112,7 +117,7 @@ def figure(value: Any) -> str:
 
 def _ending(document: Document) -> str:
     run, how = document["run"], document["run"].get("exit") or {}
-    steps = f"{count(run.get('steps'))} steps"
+    steps, last = f"{count(run.get('steps'))} steps", run.get("steps")
     kind = how.get("kind")
     if kind in ("running", "unrecorded"):
         detail = str(how.get("detail"))
@@ -122,6 +127,8 @@ def _ending(document: Document) -> str:
         return f"It ran {steps}" + (f"; {detail}." if detail else " and ended by itself.")
     words = {"exception": "an exception", "killed": "being killed", "stopped": "being stopped"}
     detail = how.get("detail") or f"exit status {how.get('code')}"
+    if isinstance(last, int) and last > 0:
+        steps += f" (the last is step {last - 1:,})"
     return f"After {steps} it ended by {words.get(str(kind), str(kind))}: {detail}"
 
 
@@ -156,7 +163,7 @@ def _cause(finding: dict[str, Any], document: Document, *, is_first: bool = True
     )
 
 
-def _operation(autopsy: dict[str, Any]) -> Section:
+def _operation(autopsy: dict[str, Any], document: Document) -> Section:
     first = autopsy.get("first") or {}
     rows = [
         _tensor(role, each)
@@ -167,9 +174,11 @@ def _operation(autopsy: dict[str, Any]) -> Section:
     code = f"{first.get('file')}:{first.get('line')}\n    {source}" if source else ""
     text = [str(autopsy.get("text") or "")]
     text += [str(each) for each in autopsy.get("notes") or []]
-    step = autopsy.get("step")
+    title, step = "The operation", autopsy.get("step")
+    title += f" at step {step:,}" if isinstance(step, int) else ""
+    title += f", rank {autopsy.get('rank', 0)}" if has_ranks(document) else ""
     return Section(
-        "The operation" + (f" at step {step:,}" if isinstance(step, int) else ""),
+        title,
         [each for each in text if each],
         [str(each) for each in autopsy.get("path") or []],
         code,
@@ -201,7 +210,7 @@ def _trials(document: Document) -> Section:
 
 def _symptoms(document: Document) -> Section:
     found = document.get("symptoms") or []
-    several = document["run"].get("ranks", 1) > 1
+    several = has_ranks(document)
     rows = [
         [
             figure(each.get("step")),

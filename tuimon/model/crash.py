@@ -51,7 +51,7 @@ class Crash(Record, frozen=True, array_like=True, tag=22):
     """What was found on the way down the traceback of an exception that nobody caught.
 
     Attributes:
-        step: index of the update that was being prepared.
+        step: index of the update that was being prepared; between two updates, of the last one.
         kind: class name of the exception.
         message: its text, one line.
         cause: class name and text of the exception it was raised from; "" without one.

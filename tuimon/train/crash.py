@@ -61,7 +61,7 @@ def look_at_crash(error: BaseException, observer: Observer) -> Crash:
         notes.append("raised in another process, whose tensors cannot be looked at")
     short = is_shortage(origin) or is_shortage(error)
     return Crash(
-        step=observer.roster.next_step(),
+        step=_step_of(phase, observer),
         time_ns=time.time_ns(),
         rank=observer.session.rank,
         kind=type(error).__name__,
@@ -181,6 +181,13 @@ def _library(entries: Sequence[Entry]) -> str:
     inside = frames.in_torch(filename)
     shown = os.path.join("torch", inside) if inside else frames.shown_path(filename)
     return plain(f"{shown}:{entries[-1].lineno}", 400)
+
+
+def _step_of(phase: str, observer: Observer) -> int:
+    """The update that was being prepared, or the last one where none was."""
+    step, times = observer.roster.next_step(), observer.times
+    is_between = phase in (DATA, OTHER) and times.forward_s is None
+    return step - 1 if is_between and times.forward_began_s is None and step else step
 
 
 def _short(message: str) -> str:

@@ -38,14 +38,14 @@ def exceptions(*records: object) -> list[Symptom]:
     return [symptom for symptom in engine.symptoms if symptom.kind == "exception"]
 
 
-def test_the_symptom_has_the_step_that_was_being_prepared():
+def test_the_symptom_has_the_step_of_its_scene():
     goodbye = Goodbye("exception", 1, "IndexError: Target 6 is out of bounds.", step=2)
     (symptom,) = exceptions(Step(2, 0), CRASH, goodbye)
     assert (symptom.step, symptom.severity) == (3, "critical")
     for words in ("IndexError: Target 6", "head.1 (Linear)", "train.py:22", "int64 [32] 1 … 6"):
         assert words in symptom.detail
     # Also without a look at its scene, and where the process died before its last word.
-    assert exceptions(Step(2, 0), goodbye)[0].step == 3
+    assert exceptions(Step(2, 0), goodbye)[0].step == 2
     assert exceptions(Step(2, 0), CRASH)[0].step == 3
     assert exceptions(Goodbye("exception", 1, "ValueError: no"))[0].step is None
     assert exceptions(Step(2, 0), Goodbye("ok", 0)) == []

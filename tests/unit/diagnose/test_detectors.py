@@ -181,7 +181,7 @@ CASES = {
     ),
     "an exception": (
         [step(3), Goodbye("exception", 1, "ValueError: no")],
-        [("exception", 4, "critical")],
+        [("exception", 3, "critical")],
     ),
     "a request to stop": ([step(3), Goodbye("stopped", 130)], []),
 }

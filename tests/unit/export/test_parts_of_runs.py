@@ -16,6 +16,7 @@ from tuimon.cli import status_of
 from tuimon.feed.codec import encode
 from tuimon.feed.recorder import Recorder
 from tuimon.feed.registry import ExitInfo, RankInfo, RunInfo
+from tuimon.model.autopsy import Autopsy
 from tuimon.model.records import AnyRecord, Goodbye, LayerTable, Loss, Memory
 
 PIDS = (77, 78)
@@ -104,6 +105,20 @@ def test_a_rank_that_cannot_be_read_is_told(
     assert document["lost"]["reasons"] == {"recording of rank 1": 1}
     assert document["outcome"] == "diverged", "rank 0 has the bad gradient too"
     assert "recording of rank 1" in page(folder, capsys)
+
+
+def test_what_a_page_draws_says_of_which_rank_it_is(tmp_path: Path) -> None:
+    one, other = ranks_of_a_night(3)
+    other.insert(-1, Autopsy(2, 0, rank=1, trigger="non-finite-loss"))
+    folder, _ = recorded(tmp_path / "run", one, other, exit_info=ExitInfo("exception", 1, "No"))
+    assert status_of(["report", str(folder), "-o", str(tmp_path / "x.html")]) == 0
+    text = (tmp_path / "x.html").read_text()
+    for title in (
+        *("<h2>The run: the charts of rank 0 alone</h2>", "<h2>Layers of rank 0 alone: "),
+        "<h2>The operation at step 2, rank 1</h2>",
+    ):
+        assert title in text, title
+    assert "After 3 steps (the last is step 2) it ended by an exception: No" in text
 
 
 def test_tables_are_of_all_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

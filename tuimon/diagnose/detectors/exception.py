@@ -40,7 +40,7 @@ class ExceptionRaised(Detector):
             step: int | None = crash.step
             detail = crash_in_words(crash)
         else:
-            made = goodbye.step if goodbye and goodbye.step is not None else self._newest
-            step = None if made is None else made + 1
+            # Whether the next one was being prepared nobody has seen.
+            step = goodbye.step if goodbye and goodbye.step is not None else self._newest
             detail = plain(goodbye.detail) if goodbye else ""
         return Symptom("exception", step, self._rank, "critical", detail or "the script raised")
