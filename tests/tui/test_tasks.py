@@ -9,8 +9,9 @@ import numpy as np
 
 from tests.tui.driving import Driven, driven
 from tests.tui.fake import FakeRun, FakeSeries
-from tests.tui.incidents import FINDINGS, incident_frame
+from tests.tui.incidents import FINDINGS, STEP, incident_frame
 from tuimon.model.commands import SetClip
+from tuimon.model.findings import FindingRecord
 from tuimon.tui.keys.actions import ACTIONS
 from tuimon.view.frame import Clip, Frame
 
@@ -121,6 +122,21 @@ async def test_the_remedy_is_copied_in_3() -> None:
         await someone.press("Y")
         assert someone.keys <= 3
         assert "F.cross_entropy" in someone.viewer.app.clipboard
+
+
+async def test_the_remedy_of_what_led_to_the_incident_is_copied_in_3() -> None:
+    """A growth is told of the step before the one whose operations were examined."""
+    grown = FindingRecord("g", "lr-schedule", "critical", 0.9, "consistent", STEP - 1,
+                          evidence=["the learning rate has risen"], code="BOUND = 1")  # fmt: skip
+    frame = incident_frame(findings=(grown,))
+    async with person(frame) as someone:
+        shown = await someone.press("v")
+        await someone.press("Y")
+        assert someone.keys <= 3
+        for words in (shown, someone.viewer.app.clipboard):
+            assert words.index("cause") < words.index("remedy") < words.index("operation")
+            assert words.index("the learning rate has risen") < words.index("path")
+        assert "BOUND = 1" in someone.viewer.app.clipboard
 
 
 async def test_leaving_takes_1_and_sends_nothing() -> None:

@@ -56,11 +56,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return hashlib.sha256(key.encode()).hexdigest()[:12]
 
 
-def record_of(finding: Finding, time_ns: int) -> FindingRecord:
+def record_of(finding: Finding, time_ns: int, place: int = 0) -> FindingRecord:
     """A finding as it travels to viewers.
 
     Args:
         time_ns: unix time of the conclusion.
+        place: in the verdict.
     """
     where = finding.where
     return FindingRecord(
@@ -82,4 +83,5 @@ def record_of(finding: Finding, time_ns: int) -> FindingRecord:
         remedy=finding.remedy.text,
         code=finding.remedy.code,
         time_ns=time_ns,
+        place=place,
     )

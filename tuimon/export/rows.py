@@ -13,7 +13,7 @@ import numpy as np
 
 from tuimon.feed.frames import SCRIBE
 from tuimon.feed.recording import Recording
-from tuimon.model.findings import FindingRecord
+from tuimon.model.findings import WITHDRAWN, FindingRecord, ranked
 from tuimon.model.records import (
     NO_GRAD,
     UNMEASURED,
@@ -141,7 +141,7 @@ def _of_rank(recording: Recording, *, with_layers: bool, is_lead: bool) -> Itera
             yield Row(STEPS, waiting.popleft()[1])
     for _, values in waiting:
         yield Row(STEPS, values)
-    for finding in findings.values():
+    for finding in ranked(each for each in findings.values() if each.status != WITHDRAWN):
         yield Row(FINDINGS, _of_finding(finding))
 
 

@@ -17,7 +17,7 @@ from tuimon.model.amp import AmpCalls, AmpSkip, AmpVerdict
 from tuimon.model.autopsy import Autopsy
 from tuimon.model.breakpoints import Breakpoints
 from tuimon.model.crash import Crash
-from tuimon.model.findings import MAX_FINDINGS, FindingRecord
+from tuimon.model.findings import MAX_FINDINGS, WITHDRAWN, FindingRecord
 from tuimon.model.inspection import MAX_INSPECTIONS, InspectReply
 from tuimon.model.ranks import RankRows
 from tuimon.model.records import (
@@ -192,7 +192,9 @@ class Chronicle:
                 if len(self._autopsies) < MAX_AUTOPSIES:
                     self._autopsies.append(record)
             case FindingRecord():
-                if record.id in self._findings or len(self._findings) < MAX_FINDINGS:
+                if record.status == WITHDRAWN:
+                    self._findings.pop(record.id, None)
+                elif record.id in self._findings or len(self._findings) < MAX_FINDINGS:
                     self._findings[record.id] = record
             case TrialRecord():
                 if len(self._trials) < MAX_TRIALS:

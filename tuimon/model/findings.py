@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from tuimon.model.wire import Record
 
 REFUTED = "refuted"
+WITHDRAWN = "withdrawn"  # status of what is no longer concluded: readers drop it
 
 MAX_FINDINGS = 32  # kept by a reader; a run has a handful
 
@@ -22,12 +23,13 @@ class FindingRecord(Record, frozen=True, array_like=True, tag=50):
         cause: a slug of `causes.CAUSES`.
         severity: "info" | "warning" | "critical".
         confidence: 0 … 1.
-        status: "confirmed" | "consistent" | "refuted" | "unknown".
+        status: "confirmed" | "consistent" | "refuted" | "unknown", or `WITHDRAWN`.
         step: first step that shows it; None where it belongs to no step.
         time_ns: unix time of the conclusion; 0 when it is not known.
         phase: "forward" | "backward" | "optimizer"; "" when it is not known.
         evidence: sentences, the most telling first.
         remedy, code: what to do, in words and as Python.
+        place: in the verdict, from 0 for the likeliest.
     """
 
     id: str
@@ -48,10 +50,14 @@ class FindingRecord(Record, frozen=True, array_like=True, tag=50):
     remedy: str = ""
     code: str = ""
     time_ns: int = 0
+    place: int = 0
 
 
 def ranked(findings: Iterable[FindingRecord]) -> tuple[FindingRecord, ...]:
-    """The most certain first; what was refuted comes last."""
+    """In the order of the verdict, in which what was refuted comes last."""
     return tuple(
-        sorted(findings, key=lambda each: (each.status == REFUTED, -each.confidence, each.id))
+        sorted(
+            findings,
+            key=lambda each: (each.place, each.status == REFUTED, -each.confidence, each.id),
+        )
     )

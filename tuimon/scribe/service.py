@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from tuimon.diagnose.findings import Finding, record_of
 from tuimon.diagnose.joined import Joined
 from tuimon.errors import EXIT_NO_RUN, EXIT_OK, NoRoom, TuimonError
 from tuimon.feed import jobs, ledger, registry
@@ -22,6 +21,7 @@ from tuimon.hw.nvidia import NvidiaReader
 from tuimon.hw.sampler import Sampler
 from tuimon.model.records import AnyRecord, CommandState, Event, Hello, RingLost, Symptom
 from tuimon.model.text import plain
+from tuimon.scribe.conclusions import Conclusions
 from tuimon.scribe.crew import Crew
 from tuimon.scribe.ending import Ending, expired, tell_done
 from tuimon.scribe.follower import Follower
@@ -85,7 +85,7 @@ class Scribe:
         self._sampler = self._new_sampler()
         self._told: Joined | None = None
         self._told_kinds: set[tuple[str, int | None]] = set()
-        self._findings: dict[str, Finding] = {}
+        self._conclusions = Conclusions()
         self._said: set[str] = set()
         self._next_system_s = now_s = clock()
         self._next_history_s = now_s + HISTORY_EVERY_S / 4
@@ -175,10 +175,8 @@ class Scribe:
         if joined is self._told:
             return
         self._told = joined
-        for finding in joined.findings:
-            if self._findings.get(finding.id) != finding:
-                self._findings[finding.id] = finding
-                self._publish(record_of(finding, int(self._unix_time() * 1e9)))
+        for record in self._conclusions.changed(joined.findings, int(self._unix_time() * 1e9)):
+            self._publish(record)
 
     def _keep_up(self, now_s: float) -> None:
         """Everything that has its own rhythm."""

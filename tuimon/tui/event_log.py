@@ -13,7 +13,7 @@ from tuimon.view.incidents import CRITICAL, Incident, incidents, newest, of_auto
 def entries(scene: Scene) -> list[Incident]:
     """Newest first, those that match the filter."""
     frame, desk = scene.frame, scene.log
-    now = (frame.events, frame.autopsies, frame.crash, frame.findings)
+    now = (frame.events, frame.autopsies, frame.crash, frame.findings, frame.trials)
     known = desk.seen is not None and all(a is b for a, b in zip(desk.seen, now, strict=True))
     if not known or desk.seen_filter != desk.filter:
         wanted = desk.filter.lower()
@@ -28,7 +28,7 @@ def headline(scene: Scene) -> Incident | None:
     """The newest thing that went wrong, whether or not its line has been hidden."""
     frame, desk = scene.frame, scene.log
     held = frame.events if frame.state == HELD else None
-    now = (frame.alert, frame.autopsies, frame.crash, held)
+    now = (frame.alert, frame.autopsies, frame.crash, held, frame.findings, frame.trials)
     if desk.told is None or not all(a is b for a, b in zip(desk.told, now, strict=True)):
         desk.told, desk.headline = now, newest(frame)
     return desk.headline

@@ -15,7 +15,7 @@ from tuimon.model.autopsy import LEAF, OPERATION, Autopsy
 from tuimon.model.causes import SYMPTOMS
 from tuimon.model.crash import Crash
 from tuimon.model.explained import EXPLAINED
-from tuimon.model.findings import FindingRecord
+from tuimon.model.findings import REFUTED, FindingRecord, ranked
 from tuimon.model.records import Event
 from tuimon.model.text import plain
 from tuimon.model.trials import TrialRecord
@@ -66,7 +66,7 @@ def incidents(frame: Frame) -> list[Incident]:
     """Everything that happened, newest first; an autopsy or a crash stands above its symptoms."""
     told = {sentence(each) for each in frame.autopsies}  # the log has them as events, too
     found = [
-        _of_event(each)
+        _of_symptom(frame, each)
         for each in reversed(frame.events)
         if each.text not in told and not _is_of_crash(frame, each)
     ]
@@ -74,7 +74,7 @@ def incidents(frame: Frame) -> list[Incident]:
     if frame.crash is not None:
         examined.append(of_crash(frame, frame.crash))
     claimed = {finding.id for incident in examined for finding in incident.findings}
-    examined += [_of_finding(frame, each) for each in frame.findings if each.id not in claimed]
+    examined += _of_findings(frame, [each for each in frame.findings if each.id not in claimed])
     for incident in examined:
         index = next((i for i, each in enumerate(found) if _is_before(each, incident)), len(found))
         found.insert(index, incident)
@@ -142,7 +142,7 @@ def newest(frame: Frame) -> Incident | None:
         if hold is not None:
             found = _held_for(frame, hold)
             return found if found is not None and found.event is None else _of_event(hold)
-    alert = None if frame.alert is None else _of_event(frame.alert)
+    alert = None if frame.alert is None else _of_symptom(frame, frame.alert)
     found = alert
     if frame.autopsies:
         last = of_autopsy(frame, frame.autopsies[-1])
@@ -185,6 +185,15 @@ def _of_event(event: Event) -> Incident:
     )
 
 
+def _of_symptom(frame: Frame, event: Event) -> Incident:
+    """An event; a critical symptom carries what was concluded from it."""
+    told = _of_event(event)
+    if event.severity != CRITICAL or event.kind not in SYMPTOMS or event.step is None:
+        return told
+    findings = tuple(each for each in frame.findings if each.step == event.step)
+    return structs.replace(told, findings=findings, trials=_trials(frame, findings))
+
+
 def has_tested(trial: TrialRecord, finding: FindingRecord) -> bool:
     """Whether a trial has tested this cause at this place."""
     if trial.finding == finding.id:
@@ -197,6 +206,20 @@ def _trials(frame: Frame, findings: Sequence[FindingRecord]) -> tuple[TrialRecor
     return tuple(
         trial for trial in frame.trials if any(has_tested(trial, each) for each in findings)
     )
+
+
+def _of_findings(frame: Frame, findings: Sequence[FindingRecord]) -> list[Incident]:
+    """Causes that no examination speaks for: those of a step stand together, the likeliest on top.
+
+    Each is put above what is as old, so that the likeliest comes last.
+    """
+    times = {
+        each.step: max(f.time_ns for f in findings if f.step == each.step) for each in findings
+    }
+    return [
+        structs.replace(_of_finding(frame, each), time_s=times[each.step] / 1e9)
+        for each in reversed(ranked(findings))
+    ]
 
 
 def _of_finding(frame: Frame, finding: FindingRecord) -> Incident:
@@ -243,8 +266,19 @@ def _is_of_crash(frame: Frame, event: Event) -> bool:
 
 def _findings(frame: Frame, step: int) -> tuple[FindingRecord, ...]:
     """Those that belong to the incident of a step, or to no step at all."""
-    return tuple(
-        each
-        for each in frame.findings
-        if each.step is None or 0 <= each.step - step <= INCIDENT_STEPS
-    )
+    own = [each for each in frame.findings if _is_own(each, step)]
+    if any(each.status != REFUTED for each in own):
+        return tuple(own)
+    # A second look at the same trouble, or the end of one that began long before.
+    before = [each for each in frame.findings if each.step is not None and each.step < step]
+    near = [each for each in before if step - (each.step or 0) <= INCIDENT_STEPS]
+    earlier = near or [each for each in before if each.severity == CRITICAL]
+    return tuple(each for each in frame.findings if each in own or each in earlier)
+
+
+def _is_own(finding: FindingRecord, step: int) -> bool:
+    """Whether it came with the incident of a step, or what it tells of led there."""
+    if finding.step is None:
+        return True
+    after = finding.step - step
+    return 0 <= after <= INCIDENT_STEPS or (not finding.op and -INCIDENT_STEPS <= after < 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tuimon.feed.chronicle import MAX_AUTOPSIES
 from tuimon.model.autopsy import Autopsy
 from tuimon.model.crash import Crash
-from tuimon.model.findings import MAX_FINDINGS, FindingRecord, ranked
+from tuimon.model.findings import MAX_FINDINGS, WITHDRAWN, FindingRecord, ranked
 from tuimon.model.trials import MAX_TRIALS, TrialRecord
 
 
@@ -14,7 +14,7 @@ class Scenes:
 
     Attributes:
         autopsies: oldest first.
-        findings: the newest of each id, the most certain first.
+        findings: the newest of each id, in the order of the verdict.
         trials: oldest first.
     """
 
@@ -37,5 +37,7 @@ class Scenes:
 
     def _conclude(self, record: FindingRecord) -> None:
         others = [each for each in self.findings if each.id != record.id]
-        if len(others) < MAX_FINDINGS:
+        if record.status == WITHDRAWN:
+            self.findings = tuple(others)
+        elif len(others) < MAX_FINDINGS:
             self.findings = ranked([*others, record])
