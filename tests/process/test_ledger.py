@@ -135,6 +135,10 @@ HOSTILE = {
     "a step before the first": b"".join(lines()).replace(b'"step": 2', b'"step": -2'),
     "a step beyond all": b"".join(lines()).replace(b'"step": 2', b'"step": 1' + b"0" * 30),
     "one request in two ways": b"".join(lines()).replace(b'"id": "2"', b'"id": "0"'),
+    "an undo of what it does not have": b"".join(lines()[:1])
+    + ledger.line_bytes(
+        CommandState("9", "Undo", "applied", step=3, asked=ledger.asked_of(commands.Undo()))
+    ),
     "endless": lines()[0] + b"x" * (files.MAX_BYTES * 2),
     "many": lines()[0]
     + b"".join(

@@ -108,6 +108,47 @@ def test_the_same_interventions_at_the_same_updates(amp: bool, clips: bool, feed
     assert shown[-UPDATES:] == shown[-2 * UPDATES : -UPDATES]
 
 
+@pytest.mark.parametrize("clips", [False, True])
+def test_an_undo_takes_back_the_same_change(clips: bool, feed: Feed) -> None:
+    one, two = commands.SetClip("on", 0.3), commands.ScaleLr(0.5)
+    asked = {
+        2: [commands.SetClip("on", 0.1), commands.SetLr(0.04)],
+        4: [commands.Undo()],
+        6: [two, one],  # what concerns clipping may take effect one update later than rates
+        7: [commands.Undo()],
+        9: [one, two],
+        10: [commands.Undo()],
+        12: [commands.RollBack(0.5)],
+        14: [commands.Undo(), commands.Undo()],
+        16: [commands.ScaleLr(0.7), commands.SetMaxNorm(0.05), commands.Undo("lr")],
+    }
+
+    def ask(update: int) -> None:
+        for command in asked.get(update, ()):
+            assert feed.ask(command).state == "accepted"
+
+    def state() -> tuple[object, ...]:
+        clipping, rates = monitors._wiring.observer.clipping, monitors._wiring.observer.rates
+        return clipping.mode, clipping.max_norm, rates.factor, dict(rates.fixed)
+
+    first = Trained(amp=False, clips=clips, before=ask)
+    what, left = written(feed), state()
+    first.monitor.close()
+    second = Trained(amp=False, clips=clips, before=repeating(what))
+    assert second.same(first) and state() == left
+    again = [each for each in written(feed).applied if each.by.startswith("ledger")]
+    assert [(each.step, each.command) for each in again] == [
+        (each.step, each.command) for each in what.applied
+    ]
+    told = {(event.kind, event.step) for event in feed.events if event.kind in ("clip", "undo")}
+    kinds = commands.SetClip | commands.SetMaxNorm | commands.Undo
+    assert told == {
+        ("undo" if isinstance(each.command, commands.Undo) else "clip", each.step)
+        for each in what.applied
+        if isinstance(each.command, kinds)
+    }, "the events stand where the answers say"
+
+
 def test_what_is_not_repeated_and_what_cannot_be_is_told(
     feed: Feed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

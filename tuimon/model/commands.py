@@ -20,6 +20,8 @@ MAX_LAYERS_PER_DUMP = 10_000
 MAX_LEASE_S = 3600.0
 MAX_LR_FACTOR = 1e6
 MAX_TEXT = 4096  # bytes of any name or path in a command
+MAX_UNDONE = 64  # changes that can be taken back, the newest first
+CLIP, LR = "clip", "lr"  # kinds of changes that can be taken back
 
 
 class Command(msgspec.Struct, frozen=True, array_like=True):
@@ -311,7 +313,20 @@ class Inspect(Command, frozen=True, array_like=True, tag=22):
 
 
 class Undo(Command, frozen=True, array_like=True, tag=23):
-    """Take back the newest change of clipping, max_norm or learning rate that still stands."""
+    """Take back the newest change of clipping, max_norm or learning rate that still stands.
+
+    Attributes:
+        of: "clip" or "lr", to take back the newest of that kind; "" for the newest of all.
+    """
+
+    of: str = ""
+
+    def problem(self) -> str:
+        return "" if self.of in ("", CLIP, LR) else f"nothing of {plain(self.of, 20)!r} is undone"
+
+    @property
+    def words(self) -> str:
+        return "undo"
 
 
 AnyCommand = (
@@ -346,6 +361,14 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     by: str  # "user@host (tty)" for the ledger; not a credential
     command: AnyCommand
     asked_at_s: float = 0.0  # unix time
+
+
+def undone_as(command: Command) -> str:
+    """The kind of change that an undo takes back of it; "" where it makes none."""
+    if isinstance(command, SetClip | SetMaxNorm):
+        return CLIP
+    scales = isinstance(command, RollBack) and command.lr_factor is not None
+    return LR if scales or isinstance(command, ScaleLr | SetLr | ReleaseLr) else ""
 
 
 def _bad_lease(value: float, least_s: float) -> str:

@@ -7,14 +7,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, get_args
 
 import msgspec
 
-from tuimon.model.commands import AnyCommand, Command, title_words
+from tuimon.model.commands import (
+    MAX_UNDONE,
+    AnyCommand,
+    Command,
+    Undo,
+    title_words,
+    undone_as,
+)
 from tuimon.model.records import CommandState
 from tuimon.model.text import plain
 from tuimon.model.units import json_number
@@ -80,12 +87,17 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Intervention(msgspec.Struct, frozen=True):
-    """A command that an earlier run has carried out, and the update at which it did."""
+    """A command that an earlier run has carried out, and the update at which it did.
+
+    Attributes:
+        undoes: id of what an undo has taken back.
+    """
 
     id: str
     step: int
     command: AnyCommand
     by: str
+    undoes: str = ""
 
 
 class Ledger(msgspec.Struct, frozen=True):
@@ -225,8 +237,29 @@ def parse(data: bytes) -> Ledger:
             raise NotALedger(f"line {number} applies the same request in another way")
         if len(newest) > MAX_ENTRIES:
             raise NotALedger(f"it has more than {MAX_ENTRIES:,} interventions")
-    ordered = sorted(newest.values(), key=lambda each: each.step)
+    ordered = sorted(_with_undone(newest.values()), key=lambda each: each.step)
     return Ledger(run, tuple(ordered), tuple(unknown))
+
+
+def _with_undone(applied: Iterable[Intervention]) -> Iterator[Intervention]:
+    """The same, where each undo says what it took back.
+
+    Applied in this order; by their steps, a change of clipping may come behind one of rates that
+    it came before, so that the newest of all would be another.
+    """
+    standing: deque[tuple[str, str]] = deque(maxlen=MAX_UNDONE)
+    for each in applied:
+        if kind := undone_as(each.command):
+            standing.append((kind, each.id))
+        if not isinstance(each.command, Undo):
+            yield each
+            continue
+        wanted = each.command.of
+        found = next((one for one in reversed(standing) if wanted in ("", one[0])), None)
+        if found is None:
+            raise NotALedger(f"the undo at step {each.step:,} takes back what is not in it")
+        standing.remove(found)
+        yield msgspec.structs.replace(each, command=Undo(found[0]), undoes=found[1])
 
 
 def in_words(kinds: Sequence[str]) -> str:

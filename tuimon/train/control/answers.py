@@ -77,10 +77,17 @@ class Answers:
             self._told_by.repeating.on_state(state)
 
     def event(
-        self, kind: str, text: str, request: commands.Request, severity: str = "info"
+        self,
+        kind: str,
+        text: str,
+        request: commands.Request,
+        *,
+        severity: str = "info",
+        step: int | None = None,
     ) -> None:
-        """Publish a line about a command."""
-        session, step = self._told_by.session, self._told_by.roster.next_step()
+        """Publish a line about a command, at the coming update if no other is named."""
+        session = self._told_by.session
+        step = self._told_by.roster.next_step() if step is None else step
         detail = f"by {request.by}"
         tell = partial(session.event, kind, text, severity=severity, detail=detail, step=step)
         if self.held_back is not None:

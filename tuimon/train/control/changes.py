@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tuimon.model import commands
+from tuimon.model.commands import CLIP, LR, MAX_UNDONE
 from tuimon.model.records import CLIP_ON
 from tuimon.train.control.rates import in_words
 
@@ -22,23 +23,20 @@ _CLIPS = commands.SetClip | commands.SetMaxNorm
 _RATES = commands.ScaleLr | commands.SetLr | commands.ReleaseLr
 
 
-MAX_UNDONE = 64  # changes that can be taken back, the newest first
-
-
 class Changes:
     """What becomes of updates from the next one on."""
 
     def __init__(self, observer: Observer, gate: Gate) -> None:
         self._observer = observer
         self._gate = gate
-        # What each change is called, and what puts back what it has changed, exactly as it was.
-        self._undo: deque[tuple[str, Callable[[], None]]] = deque(maxlen=MAX_UNDONE)
+        # The kind of each change, its words, and what puts back what was before, exactly.
+        self._undo: deque[tuple[str, str, Callable[[], None]]] = deque(maxlen=MAX_UNDONE)
 
     def takes(self, request: commands.Request, track: Track) -> bool:
         """Carry out a command that changes updates; False for any other."""
         command = request.command
         if isinstance(command, commands.Undo):
-            self._take_back(request, track)
+            self._take_back(request, command.of, track)
             return True
         if not isinstance(command, _CLIPS | _RATES):
             return False
@@ -56,36 +54,38 @@ class Changes:
     def undo_newest(self) -> None:
         """Take back a change that other ranks could not make, before anybody was told of it."""
         if self._undo:
-            self._undo.pop()[1]()
+            self._undo.pop()[2]()
 
     def scale(self, factor: float) -> None:
         """Scale all learning rates from now on, as a part of another command."""
         words = f"{commands.ScaleLr(factor).words} of a roll back"
-        self._undo.append((words, self._put_rates()))
+        self._undo.append((LR, words, self._put_rates()))
         self._observer.rates.scale(factor)
 
-    def _take_back(self, request: commands.Request, track: Track) -> None:
-        if not self._undo:
+    def _take_back(self, request: commands.Request, kind: str, track: Track) -> None:
+        found = next((each for each in reversed(self._undo) if kind in ("", each[0])), None)
+        if found is None:
             self._gate.refuse(request, "nothing to undo: no change of clipping or rates stands")
             return
         old, was_set = self._in_words(track), self._asked_for()
-        called, put_back = self._undo.pop()
+        self._undo.remove(found)
+        kind, called, put_back = found
         put_back()
         new = self._in_words(track)
         changed = [(word, was, now) for (word, was), (_, now) in zip(old, new, strict=True)]
         changed = [each for each in changed if each[1] != each[2]]
-        step = self._first_clipped(track)
+        step = self._first_clipped(track) if kind == CLIP else self._observer.roster.next_step()
         if not changed:  # of the optimizer that is told of, at least
             called += ", which had changed nothing" if self._asked_for() == was_set else ""
             self._gate.applied(request, None, None, step=step, reason=f"takes back {called}")
-            self._gate.event("undo", f"undone: {called}", request)
+            self._gate.event("undo", f"undone: {called}", request, step=step)
             return
         words = " and ".join(word for word, _, _ in changed)
         before = ", ".join(was for _, was, _ in changed)
         after = ", ".join(now for _, _, now in changed)
         self._gate.applied(request, before, after, step=step, reason=f"takes back {called}")
         text = f"undone: {words} {before} → {after} from update {step} on"
-        self._gate.event("undo", text, request)
+        self._gate.event("undo", text, request, step=step)
 
     def _in_words(self, track: Track) -> list[tuple[str, str]]:
         clipping, whose = self._observer.clipping, self._observer.roster.primary or track
@@ -134,22 +134,24 @@ class Changes:
             if bound is None:
                 self._gate.refuse(request, "no max_norm is known; name one")
                 return
-            self._undo.append((command.words, self._put_clipping()))
+            self._undo.append((CLIP, command.words, self._put_clipping()))
             clipping.max_norm = bound
         else:
-            self._undo.append((command.words, self._put_clipping()))
+            self._undo.append((CLIP, command.words, self._put_clipping()))
         clipping.mode = command.mode
         new = clipping.describe()
         self._gate.applied(request, old, new, step=step)
-        self._gate.event("clip", f"clip {old} → {new} from update {step} on", request)
+        text = f"clip {old} → {new} from update {step} on"
+        self._gate.event("clip", text, request, step=step)
 
     def _set_max_norm(self, request: commands.Request, bound: float, step: int) -> None:
         clipping = self._observer.clipping
         old = "none" if clipping.max_norm is None else f"{clipping.max_norm:g}"
-        self._undo.append((request.command.words, self._put_clipping()))
+        self._undo.append((CLIP, request.command.words, self._put_clipping()))
         clipping.max_norm = bound
         self._gate.applied(request, old, f"{bound:g}", step=step)
-        self._gate.event("clip", f"max_norm {old} → {bound:g} from update {step} on", request)
+        text = f"max_norm {old} → {bound:g} from update {step} on"
+        self._gate.event("clip", text, request, step=step)
 
     def _change_rates(
         self,
@@ -182,7 +184,7 @@ class Changes:
         else:
             chosen = groups if command.group is None else [command.group]
             rates.fix(whose.index, chosen, command.value)
-        self._undo.append((command.words, put_back))
+        self._undo.append((LR, command.words, put_back))
         new = in_words(rates.of(whose.index, optimizer))
         self._gate.applied(request, old, new)
         step = roster.next_step()

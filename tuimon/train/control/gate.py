@@ -33,7 +33,8 @@ WAIT_SLICE_S = 0.2
 # Updates of other optimizers after which a pause no longer waits for the primary one.
 PATIENCE = 64
 BREAK = "break-"  # begins the id of the pause that ranks agree upon at a breakpoint
-_CLIPS = commands.SetClip | commands.SetMaxNorm
+# What may concern clipping.
+_CLIPS = commands.SetClip | commands.SetMaxNorm | commands.Undo
 
 
 class Gate(Answers):

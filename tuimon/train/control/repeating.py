@@ -31,6 +31,7 @@ _REPEATED = (
     | commands.ScaleLr
     | commands.SetLr
     | commands.ReleaseLr
+    | commands.Undo
     | commands.SkipUpdate
     | commands.RollBack
     | commands.Dump
@@ -55,6 +56,7 @@ class Repeating:
         others = [each.command.title for each in ledger.applied if each not in wanted]
         self._left_out = in_words([*map(commands.title_words, others), *ledger.unknown])
         self._asked: dict[str, Intervention] = {}
+        self._failed: set[str] = set()  # ids of the earlier run
         self._told: dict[str, int] = dict.fromkeys(FINAL_STATES, 0)
         self._speaks = find_place().rank == 0  # one rank says on stderr what all of them do
 
@@ -82,6 +84,8 @@ class Repeating:
         if wanted is None:
             return
         self._told[state.state] = self._told.get(state.state, 0) + 1
+        if state.state != "applied":
+            self._failed.add(wanted.id)
         if state.state != "applied" and self._speaks:
             say(f"--apply: {state.words} of step {wanted.step:,} {state.state}: {state.reason}")
 
@@ -110,6 +114,8 @@ class Repeating:
         self._asked[request.id] = wanted
         if wanted.step < step:
             reason = f"step {wanted.step:,} is past"
+        elif wanted.undoes in self._failed:
+            reason = "what it takes back was not repeated"
         else:
             reason = self._observer.controls.repeat(request)
         state = stage_of(request, "refused" if reason else "accepted", step=step, reason=reason)
