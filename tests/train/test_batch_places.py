@@ -31,6 +31,9 @@ def table(count: int = 6) -> TensorDataset:
     return TensorDataset(torch.randn(count, 4), torch.arange(count))
 
 
+OTHER = table(4)
+
+
 def test_epoch_and_batch_of_every_step(feed: Feed) -> None:
     model = Takes()
     optimizer = watched(model)
@@ -46,6 +49,36 @@ def test_epoch_and_batch_of_every_step(feed: Feed) -> None:
     assert places(feed) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
     assert feed.of(Facts)[-1].batches_per_epoch == 3
     assert [batch.batches_per_epoch for batch in batches(feed)] == [3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("made", "epochs"),
+    [
+        pytest.param(lambda data, epoch: data, [0, 1, 2], id="the same data"),
+        pytest.param(lambda data, epoch: table(4), [0, 1, 2], id="data made anew, as long"),
+        pytest.param(lambda data, epoch: list(table(4)), [0, 1, 2], id="a list"),
+        pytest.param(lambda data, epoch: table(4 + 2 * epoch), [0, None, None], id="other data"),
+        pytest.param(lambda data, epoch: Stream(), [0, None, None], id="a stream made anew"),
+        pytest.param(lambda data, epoch: (data, OTHER)[epoch % 2], [0, 0, 1], id="two in turns"),
+    ],
+)
+def test_a_loader_made_anew_for_every_epoch(
+    made: Any, epochs: list[int | None], feed: Feed
+) -> None:
+    """Passes over the same data count; where nobody can know that it is the same, none is told."""
+    model, data, other = Takes(), table(4), table(4)
+    optimizer = watched(model)
+    for epoch in range(3):
+        train_on(DataLoader(made(data, epoch), batch_size=2), model, optimizer)
+        model.eval()
+        for x, _ in DataLoader(other, batch_size=2):
+            with torch.no_grad():
+                model(x)
+        model.train()
+    found = places(feed)
+    assert list(dict.fromkeys(at for at, _ in found)) == list(dict.fromkeys(epochs))
+    assert found[0] == (0, 0) and found[1] == (0, 1) and found[-1][0] == epochs[-1]
+    assert all(batch is not None for _, batch in found)
 
 
 def test_accumulated_batches(feed: Feed) -> None:

@@ -151,7 +151,7 @@ async def _until(viewer: Driven, words: str) -> str:
 def frame_with_marks() -> Frame:
     run = FakeRun(steps=4800)
     return run.frame(
-        milestones=((1000, "epoch", "epoch 2 begins"), (2000, "rate", "learning rate 3e-4 → 1e-4"))
+        milestones=((1000, "epoch", "epoch 1 begins"), (2000, "rate", "learning rate 3e-4 → 1e-4"))
     )
 
 

@@ -37,7 +37,7 @@ class Milestones:
         epoch = record.data_epoch
         if epoch is not None and epoch != self._epoch:
             if self._epoch is not None:
-                self._add((record.step, EPOCH, f"epoch {epoch + 1} begins"))
+                self._add((record.step, EPOCH, f"epoch {epoch} begins"))
             self._epoch = epoch
         if record.lrs != self._lrs:
             if self._lrs and record.step - self._since >= HELD_STEPS:

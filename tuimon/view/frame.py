@@ -261,9 +261,12 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 class DataPlace(msgspec.Struct, frozen=True):
-    """Where the training stands in its data, by the DataLoader; epoch and batch count from 0."""
+    """Where the training stands in its data, by the DataLoader; epoch and batch count from 0.
 
-    epoch: int
+    The epoch is None where nobody can know: other data in a new DataLoader for every pass.
+    """
+
+    epoch: int | None
     batch: int
     batches_per_epoch: int | None = None
     eta_s: float | None = None  # to the end of the epoch, evaluations not counted

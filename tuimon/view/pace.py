@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
+from itertools import pairwise
 
 from tuimon.model.records import Step
 from tuimon.view.frame import Timing
@@ -59,17 +60,19 @@ class Pace:
 
     @property
     def batches_per_s(self) -> float | None:
-        """Batches of the same epoch per second over the last seconds; None when not known."""
+        """Batches per second over the last seconds, from step to step; None when not known.
+
+        From the end of a pass to the beginning of the next nothing is counted.
+        """
         newest = self._newest()
-        if not newest or newest[-1].data_epoch is None:
-            return None
-        epoch = newest[-1].data_epoch
-        same = [s for s in newest if s.data_epoch == epoch and s.batch_index is not None]
-        if len(same) < 2:
-            return None
-        span_s = (same[-1].time_ns - same[0].time_ns) / 1e9
-        count = (same[-1].batch_index or 0) - (same[0].batch_index or 0)
-        return count / span_s if span_s > 0 and count > 0 else None
+        count = span_ns = 0
+        for before, after in pairwise(newest):
+            old, new = before.batch_index, after.batch_index
+            if old is None or new is None or new <= old or before.data_epoch != after.data_epoch:
+                continue
+            count += new - old
+            span_ns += after.time_ns - before.time_ns
+        return count / span_ns * 1e9 if span_ns > 0 else None
 
     def timing(self) -> Timing:
         """Mean parts of a step over the last seconds."""

@@ -327,7 +327,7 @@ class RunState:
 
 def _data_place(state: RunState, facts: Facts | None, moving: bool) -> DataPlace | None:
     step = state.step
-    if step is None or step.data_epoch is None or step.batch_index is None:
+    if step is None or step.batch_index is None:
         return None
     batches = facts.batches_per_epoch if facts else None
     rate = state.pace.batches_per_s if moving else None

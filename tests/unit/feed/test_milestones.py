@@ -24,7 +24,7 @@ def seen(*steps: Step) -> tuple[tuple[int, str, str], ...]:
 def test_the_first_pass_is_no_milestone_but_the_next_ones_are() -> None:
     found = seen(*(step(at, epoch=at // 5) for at in range(15)))
     assert [each[:2] for each in found] == [(5, EPOCH), (10, EPOCH)]
-    assert found[0][2] == "epoch 2 begins"
+    assert found[0][2] == "epoch 1 begins"
 
 
 def test_a_rate_that_jumps_is_told_and_one_that_glides_is_not() -> None:

@@ -62,6 +62,8 @@ def test_place_in_the_data_where_there_is_room() -> None:
     assert "epoch 2 batch 120/5000" in render_once(frame, 100, 24)
     stopped = render_once(replace(frame, state=PAUSED), 200, 50)
     assert "epoch 2 batch 120/5000" in stopped and "ends in" not in stopped
+    unknown = render_once(replace(frame, data=DataPlace(None, 120, 5000, 40.4)), 200, 50)
+    assert "ends in 40 s  batch 120/5000" in unknown and "epoch 0" not in unknown
     assert "epoch" not in render_once(frame, 60, 20).splitlines()[0]
     assert "epoch" not in render_once(BUSY, 200, 50).splitlines()[0]
 

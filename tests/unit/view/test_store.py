@@ -33,7 +33,7 @@ from tuimon.model.records import (
     Symptom,
     System,
 )
-from tuimon.view.frame import CELL_NAN, HAS_NAN, LIVE, PAUSED, Amp, Clip, Frame
+from tuimon.view.frame import CELL_NAN, HAS_NAN, LIVE, PAUSED, Amp, Clip, DataPlace, Frame
 from tuimon.view.late_start import apply_history
 from tuimon.view.log import MAX_EVENTS
 from tuimon.view.store import RunState, Standing
@@ -282,6 +282,11 @@ def test_place_in_the_data():
     unbounded = frame_of(*records).data
     assert unbounded is not None and (unbounded.batches_per_epoch, unbounded.eta_s) == (None, None)
     assert frame_of(step(0)).data is None
+    # At the first step of a pass the one before it tells the rate.
+    begun = frame_of(facts, *records, step(35, step_s=0.1, data_epoch=2, batch_index=0)).data
+    assert begun is not None and begun.eta_s == pytest.approx(49 / 20)
+    nobody_knows = [step(i, step_s=0.1, batch_index=2 * i % 50) for i in range(35)]
+    assert frame_of(facts, *nobody_knows).data == DataPlace(None, 18, 50, pytest.approx(31 / 20))
 
 
 def test_the_newest_batch_that_was_looked_at():

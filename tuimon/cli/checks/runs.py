@@ -216,7 +216,7 @@ def _ring(info: RunInfo, rank: RankInfo) -> list[Check]:
     if status.state == UNWATCHED:
         level, todo = BAD, "mend that and start it again: this one goes on, but unseen"
         off = next((e for e in records if isinstance(e, Event) and e.kind == WATCH_OFF), None)
-        said = f"{plain(off.text, 100)}: {plain(off.detail, 300)}" if off else "tuimon switched its watch off"
+        said = f"tuimon switched its watch off: {plain(off.detail, 300)}" if off else state
     elif waits:
         level, todo = WARN, f"tuimon ctl {info.id} resume"
     elif registry.rank_is_alive(rank) and quiet_s and quiet_s > SILENT_AFTER_S:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from threading import get_ident
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import dataloader
@@ -40,7 +42,7 @@ class LoaderTap:
             began_s = time.perf_counter()
             iterator = original(loader)
             self._waited(time.perf_counter() - began_s)
-            self._began(loader, iterator)
+            self._began(loader, iterator, sys._getframe(1))
             return iterator
 
         return start
@@ -63,8 +65,8 @@ class LoaderTap:
 
         return fetch
 
-    def _on_began(self, loader: Any, iterator: Any) -> None:
-        self._observer.batches.passes.begin(loader, iterator)
+    def _on_began(self, loader: Any, iterator: Any, frame: FrameType) -> None:
+        self._observer.batches.passes.begin(loader, iterator, frame)
 
     def _on_fetched(self, iterator: Any, batch: Any) -> None:
         self._observer.batches.passes.fetched(iterator, batch)

@@ -130,9 +130,10 @@ class BatchPanel:
         body = rows[top : top + room]
         body += [fit(look, [], inner) for _ in range(room - len(body))]
         reading = [[text(look, f"step {count(batch.step)}", "key")]]
-        if batch.data_epoch is not None:
+        if batch.batch_index is not None:
             total = "" if batch.batches_per_epoch is None else f"/{batch.batches_per_epoch:,}"
-            words = f"epoch {batch.data_epoch:,} batch {count(batch.batch_index)}{total}"
+            epoch = "" if batch.data_epoch is None else f"epoch {batch.data_epoch:,} "
+            words = f"{epoch}batch {count(batch.batch_index)}{total}"
             reading.append([text(look, words, "dim")])
         return framed(
             look,

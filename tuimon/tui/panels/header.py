@@ -184,7 +184,8 @@ def _epoch(frame: Frame) -> tuple[str, ...]:
     data = frame.data
     if data is None:
         return ()
-    words = f"epoch {count(data.epoch)} batch {count(data.batch)}"
+    words = "" if data.epoch is None else f"epoch {count(data.epoch)} "
+    words += f"batch {count(data.batch)}"
     if data.batches_per_epoch is not None:
         words += f"/{short(data.batches_per_epoch)}"
     if data.eta_s is None or frame.state not in (LIVE, LATE):
