@@ -101,9 +101,9 @@ class Terminal:
         """What is on the screen."""
         return "\n".join(line.rstrip() for line in self.screen.display)
 
-    def until(self, wanted: Callable[[str], bool] | str) -> str:
+    def until(self, wanted: Callable[[str], bool] | str, *, patience_s: float = PATIENCE_S) -> str:
         """Wait until the screen shows it; return the screen."""
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + patience_s
         while time.monotonic() < end:
             self.pump(0.05)
             shown = self.text
