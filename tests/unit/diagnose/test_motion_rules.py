@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tuimon.diagnose.circumstances import Circumstances
 from tuimon.diagnose.evidence import Evidence
+from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.rules import RULES
 from tuimon.diagnose.rules.abstaining import abstain
 from tuimon.model.autopsy import NOT_REPRODUCED, Autopsy
@@ -55,7 +57,7 @@ def moved(*ratios: float) -> list[ParameterSamples]:
     ]
 
 
-def causes(
+def concluded(
     *records: object,
     symptom: Symptom | None = GROWING,
     losses: tuple[float, ...] = (2.0,) * 120,
@@ -66,7 +68,8 @@ def causes(
     optimizer: str = "SGD",
     more: Sequence[Symptom] = (),
     **settings: float,
-) -> list[str]:
+) -> list[Finding]:
+    """What the rules say of a run, the most certain first."""
     run = Circumstances()
     shapes = [[10, 100]] * 3
     run.see(LayerTable(0, NAMES, shapes, ["float32"] * 3, [True] * 3, [0] * 3))
@@ -82,7 +85,11 @@ def causes(
         )  # fmt: skip
     evidence = Evidence([*more, symptom] if symptom else [], facts, "none", (), run)
     found = [finding for rule in RULES for finding in rule.conclude(evidence)]
-    return [f.cause for f in sorted(found, key=lambda f: f.confidence, reverse=True)]
+    return sorted(found, key=lambda f: f.confidence, reverse=True)
+
+
+def causes(*records: object, **given: Any) -> list[str]:
+    return [each.cause for each in concluded(*records, **given)]
 
 
 def mean(factor: float = 1.0) -> LossTerm:
@@ -349,3 +356,23 @@ def test_a_training_that_lost_what_it_had_learned():
     for alike in (spike, game, FALLS[:100] + (0.5,) * 100):
         assert causes(symptom=None, losses=alike, norms=steep) == []
     assert causes(symptom=None, losses=lost) == []
+
+
+SPENT_EARLY = tuple(0.5**step for step in range(120))
+
+
+@pytest.mark.parametrize(
+    ("given", "there"),
+    [
+        ({"rates": RISING}, ["gamma=0.9524", "min(1.05**step"]),
+        ({"rates": tuple(0.01 * (step + 1) for step in range(120))}, ["OneCycleLR", "total_steps"]),
+        ({"rates": RAISED}, ["milestones=[28], gamma=0.1", "it was 100"]),
+        ({"rates": SPENT_EARLY, "symptom": None}, ["T_max=total_steps"]),
+        ({"rates": (0.1,) * 60 + (-0.1,) * 60, "symptom": None}, ["max(0.0"]),
+    ],
+)
+def test_the_remedy_fits_how_the_rate_went(given: dict[str, Any], there: list[str]) -> None:
+    found = next(each for each in concluded(**given) if each.cause == "lr-schedule")
+    assert all(words in found.remedy.code for words in there), found.remedy
+    assert "warmup_steps" not in found.remedy.code
+    compile(found.remedy.code, "remedy", "exec")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from tuimon.diagnose.findings import Finding, Remedy, Where
 from tuimon.model.autopsy import Autopsy, TensorNote
@@ -10,6 +11,20 @@ from tuimon.model.causes import SEVERITIES
 from tuimon.model.explained import EXPLAINED
 from tuimon.model.records import Symptom
 from tuimon.model.units import number
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A cause that a rule sees, with its reason.
+
+    Attributes:
+        remedy: where another one fits better than the one of the cause.
+    """
+
+    cause: str
+    confidence: float
+    reason: str
+    remedy: Remedy | None = None
 
 
 def from_autopsy(
@@ -61,6 +76,7 @@ def from_symptom(
     *,
     module: str | None = None,
     param: str | None = None,
+    remedy: Remedy | None = None,
 ) -> Finding:
     """A finding that rests on a symptom and the run's circumstances rather than on one operation.
 
@@ -69,6 +85,7 @@ def from_symptom(
         evidence: sentences with the figures that carry the cause.
         module: path of the module concerned.
         param: the parameter or buffer concerned.
+        remedy: the one that fits what was seen; that of the cause when left out.
     """
     explained = EXPLAINED[cause]
     return Finding(
@@ -79,7 +96,14 @@ def from_symptom(
         step=symptom.step,
         where=Where(module=module, param=param, rank=symptom.rank),
         evidence=[*evidence, symptom.detail],
-        remedy=Remedy(text=explained.remedy, code=explained.code),
+        remedy=remedy or Remedy(text=explained.remedy, code=explained.code),
+    )
+
+
+def from_verdict(verdict: Verdict, symptom: Symptom) -> Finding:
+    """A finding that rests on a symptom."""
+    return from_symptom(
+        verdict.cause, symptom, verdict.confidence, [verdict.reason], remedy=verdict.remedy
     )
 
 

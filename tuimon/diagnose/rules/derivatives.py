@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.findings import Finding
-from tuimon.diagnose.rules.concluding import described, from_autopsy
-from tuimon.diagnose.rules.operations import Look, Verdict, has_zero, look_at
+from tuimon.diagnose.rules.concluding import Verdict, described, from_autopsy
+from tuimon.diagnose.rules.operations import Look, has_zero, look_at
 from tuimon.model.autopsy import BACKWARD, INCOMING, OPERATION, Autopsy, TensorNote
 from tuimon.model.units import number
 

@@ -9,10 +9,10 @@ from tuimon.diagnose.circumstances import Circumstances
 from tuimon.diagnose.evidence import Evidence, Rule
 from tuimon.diagnose.feeding import LossRange
 from tuimon.diagnose.findings import Finding
-from tuimon.diagnose.rules.concluding import from_symptom
+from tuimon.diagnose.rules.concluding import Verdict, from_symptom
 from tuimon.diagnose.rules.derivatives import Derivatives
 from tuimon.diagnose.rules.observing import is_stalled, observed
-from tuimon.diagnose.rules.operations import Operations, Verdict
+from tuimon.diagnose.rules.operations import Operations
 from tuimon.model.batches import TensorSummary
 from tuimon.model.units import number
 

@@ -10,8 +10,7 @@ from tuimon.diagnose.circumstances import Circumstances
 from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.motion import OVERFLOWN
-from tuimon.diagnose.rules.concluding import from_symptom
-from tuimon.diagnose.rules.operations import Verdict
+from tuimon.diagnose.rules.concluding import Verdict, from_symptom, from_verdict
 from tuimon.diagnose.rules.scales import oversized
 from tuimon.model.autopsy import OPERATION, OPTIMIZER, Autopsy
 from tuimon.model.records import Symptom
@@ -56,7 +55,7 @@ class Growing:
             yield from_symptom("data-outlier", symptom, 0.9, [outlier])
         verdicts = sorted(_verdicts(run, symptom, at_once=at_once), key=_certainty, reverse=True)
         for verdict in verdicts:
-            yield from_symptom(verdict.cause, symptom, verdict.confidence, [verdict.reason])
+            yield from_verdict(verdict, symptom)
         if not at_once:
             explained = bool(outlier) or (bool(verdicts) and verdicts[0].confidence >= 0.85)
             yield from _rate(run, symptom, 0.6 if explained else 0.85)

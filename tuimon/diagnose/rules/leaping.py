@@ -8,9 +8,8 @@ from tuimon.diagnose.circumstances import Circumstances
 from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.motion import Leap
-from tuimon.diagnose.rules.concluding import from_symptom
+from tuimon.diagnose.rules.concluding import Verdict, from_symptom
 from tuimon.diagnose.rules.growing import recurrence
-from tuimon.diagnose.rules.operations import Verdict
 from tuimon.model.records import Symptom
 from tuimon.model.units import number
 

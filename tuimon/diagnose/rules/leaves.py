@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.findings import Finding
-from tuimon.diagnose.rules.concluding import described, from_autopsy
-from tuimon.diagnose.rules.operations import Verdict, has_zero, look_at
+from tuimon.diagnose.rules.concluding import Verdict, described, from_autopsy
+from tuimon.diagnose.rules.operations import has_zero, look_at
 from tuimon.diagnose.rules.scaling import is_running
 from tuimon.model.autopsy import LEAF, OPERATION, OPTIMIZER, Autopsy, PoisonedLeaf
 

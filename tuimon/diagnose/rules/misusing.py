@@ -8,9 +8,8 @@ from tuimon.diagnose.circumstances import Circumstances
 from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.feeding import LossRange
 from tuimon.diagnose.findings import Finding
-from tuimon.diagnose.rules.concluding import from_symptom
+from tuimon.diagnose.rules.concluding import Verdict, from_symptom
 from tuimon.diagnose.rules.observing import observed
-from tuimon.diagnose.rules.operations import Verdict
 from tuimon.model.batches import LossFacts
 from tuimon.model.units import number
 

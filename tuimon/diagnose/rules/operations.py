@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.findings import Finding
-from tuimon.diagnose.rules.concluding import described, from_autopsy
+from tuimon.diagnose.rules.concluding import Verdict, described, from_autopsy
 from tuimon.model.autopsy import FORWARD, OPERATION, Autopsy, OpSite, TensorNote
 from tuimon.model.units import number
 
@@ -64,15 +64,6 @@ class Look:
         """The largest finite magnitude among its operands."""
         sizes = [max(abs(n.minimum or 0.0), abs(n.maximum or 0.0)) for n in self.site.inputs]
         return max(sizes, default=0.0)
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A cause that a judge sees, with its reason."""
-
-    cause: str
-    confidence: float
-    reason: str
 
 
 Judge = Callable[[Look], Iterator[Verdict]]

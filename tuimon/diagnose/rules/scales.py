@@ -13,7 +13,8 @@ from statistics import median
 
 from tuimon.diagnose.circumstances import Circumstances
 from tuimon.diagnose.motion import Begun, Motion
-from tuimon.diagnose.rules.operations import Verdict
+from tuimon.diagnose.rules.concluding import Verdict
+from tuimon.diagnose.rules.rates import bounded, factor_of, not_raised
 from tuimon.model.graphs import LossTerm
 from tuimon.model.units import number
 
@@ -215,7 +216,7 @@ def raised(motion: Motion, step: int | None) -> Iterator[Verdict]:
                 f"the learning rate was raised from {number(before)} to {number(after)} at step "
                 f"{at}, right before"
             )
-            yield Verdict("lr-schedule", 0.9, reason)
+            yield Verdict("lr-schedule", 0.9, reason, not_raised(at, before, after))
             return
     first, last = points[0], points[-1]
     if last[1] < RISEN_FOREVER * first[1] or any(b < a for (_, a), (_, b) in pairwise(points)):
@@ -225,9 +226,10 @@ def raised(motion: Motion, step: int | None) -> Iterator[Verdict]:
         f"{last[0]}, and was still rising"
     )
     if points[-2][1] < last[1] and _is_exponential(points):
-        yield Verdict("lr-schedule", 0.9, f"{reason}, by the same factor at every step")
+        remedy = bounded(factor_of(first, last))
+        yield Verdict("lr-schedule", 0.9, f"{reason}, by the same factor at every step", remedy)
     elif points[-2][1] < last[1] >= RISEN * first[1]:
-        yield Verdict("lr-schedule", 0.75, reason)
+        yield Verdict("lr-schedule", 0.75, reason, bounded(None))
 
 
 def _is_exponential(points: list[tuple[int, float]]) -> bool:

@@ -8,8 +8,8 @@ from statistics import median
 from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.motion import Motion
-from tuimon.diagnose.rules.concluding import from_symptom
-from tuimon.diagnose.rules.operations import Verdict
+from tuimon.diagnose.rules.concluding import Verdict, from_symptom, from_verdict
+from tuimon.diagnose.rules.rates import NEGATIVE, SPENT
 from tuimon.diagnose.rules.scales import oversized
 from tuimon.model.records import Symptom
 from tuimon.model.units import number
@@ -42,9 +42,9 @@ class Schedules:
             symptom = Symptom("slow-progress", 0, 0, "warning", detail)
             yield from_symptom("lr-schedule", symptom, 0.8, [f"PyTorch warned: {early}"])
         if (negative := _negative(run.motion)) is not None:
-            yield from_symptom("lr-schedule", negative, 0.96, [])
+            yield from_symptom("lr-schedule", negative, 0.96, [], remedy=NEGATIVE)
         elif (spent := _spent(run.motion)) is not None:
-            yield from_symptom("lr-schedule", spent, 0.88, [])
+            yield from_symptom("lr-schedule", spent, 0.88, [], remedy=SPENT)
         alone = evidence.facts is None or len(evidence.facts.optimizers) <= 1
         if not alone or any(
             s.kind == "explosion" and s.severity != "info" for s in evidence.symptoms
@@ -56,7 +56,7 @@ class Schedules:
             certainty = 0.6 if any(v.confidence >= 0.85 for v in verdicts) else 0.8
             rate = f"the learning rate is {number(run.last_rate)}, at most {number(run.top_rate)}"
             for verdict in (*verdicts, Verdict("lr-too-high", certainty, rate)):
-                yield from_symptom(verdict.cause, symptom, verdict.confidence, [verdict.reason])
+                yield from_verdict(verdict, symptom)
 
 
 def _negative(motion: Motion) -> Symptom | None:

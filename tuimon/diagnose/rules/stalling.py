@@ -12,6 +12,7 @@ from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.rules.concluding import from_symptom
 from tuimon.diagnose.rules.misusing import applied_twice
 from tuimon.diagnose.rules.observing import observed
+from tuimon.diagnose.rules.rates import SPENT
 from tuimon.model.records import Symptom
 from tuimon.model.units import number
 
@@ -100,7 +101,7 @@ class Faint:
             f"the learning rate was below a thousandth of {number(run.top_rate)} in {run.faint:,} "
             f"of {run.updates:,} updates, from a loss of {number(run.level_when_faint)} on"
         )
-        yield from_symptom("lr-schedule", _observed(detail), 0.85, [])
+        yield from_symptom("lr-schedule", _observed(detail), 0.85, [], remedy=SPENT)
 
 
 def _observed(detail: str) -> Symptom:

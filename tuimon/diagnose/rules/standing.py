@@ -10,9 +10,8 @@ from tuimon.diagnose.circumstances import Circumstances
 from tuimon.diagnose.detectors.units import RECTIFIERS
 from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.findings import Finding
-from tuimon.diagnose.rules.concluding import from_symptom
+from tuimon.diagnose.rules.concluding import Verdict, from_symptom
 from tuimon.diagnose.rules.growing import recurrence
-from tuimon.diagnose.rules.operations import Verdict
 from tuimon.diagnose.rules.scales import (
     DECAYED,
     SMALL_GAIN,
