@@ -99,7 +99,8 @@ class FakeSeries:
         return float(self._finite.max()) if len(self._finite) else None
 
     def non_finite_near(self, step: int, *, forward: bool) -> int | None:
-        steps = np.flatnonzero(~np.isfinite(self.values)) + self.first
+        is_bad = np.concatenate(([False], ~np.isfinite(self.values)))
+        steps = np.flatnonzero(is_bad[1:] & ~is_bad[:-1]) + self.first
         found = steps[steps > step] if forward else steps[steps < step][::-1]
         return int(found[0]) if len(found) else None
 

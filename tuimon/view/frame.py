@@ -115,7 +115,7 @@ class SeriesView(Protocol):
     def maximum(self) -> float | None: ...
     def envelope(self, first_step: int, end_step: int, columns: int) -> Envelope: ...
     def non_finite_near(self, step: int, *, forward: bool) -> int | None:
-        """The nearest step strictly after (or before) `step` that holds a NaN or an infinity."""
+        """The nearest step strictly after (or before) `step` at which NaN or Inf begin."""
         ...
 
 
@@ -186,11 +186,16 @@ class SampleView(Protocol):
 
 
 class Exit(msgspec.Struct, frozen=True):
-    """How the training ended, as far as anybody could tell."""
+    """How the training ended, as far as anybody could tell.
+
+    Attributes:
+        not_finite: "weights not finite since step 7"; "" where nothing is known to be so.
+    """
 
     kind: str  # "ok" | "exception" | "killed" | "stopped"
     code: int | None
     detail: str
+    not_finite: str = ""
 
 
 class Amp(msgspec.Struct, frozen=True):

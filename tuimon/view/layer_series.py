@@ -87,7 +87,7 @@ class NormSeries:
         return Envelope(norms, norms, norms, bits)
 
     def non_finite_near(self, step: int, *, forward: bool) -> int | None:
-        """The nearest step beyond `step` with a NaN or an infinity, among the nearest thousands."""
+        """The nearest step beyond `step` where NaN or Inf begin, among the nearest thousands."""
         first, last = self.first_step, self.last_step
         if first is None or last is None:
             return None
@@ -95,8 +95,9 @@ class NormSeries:
         end = min(last + 1, start + _SEARCHED_STEPS) if forward else min(last + 1, step)
         if end <= start:
             return None
-        _, bits = self._heat.norms(self._members, start, end, end - start)
-        found = np.flatnonzero(bits & (HAS_NAN | HAS_POS_INF | HAS_NEG_INF))
+        _, bits = self._heat.norms(self._members, start - 1, end, end - start + 1)
+        is_bad = (bits & (HAS_NAN | HAS_POS_INF | HAS_NEG_INF)) != 0
+        found = np.flatnonzero(is_bad[1:] & ~is_bad[:-1])
         if not len(found):
             return None
         return start + int(found[0] if forward else found[-1])

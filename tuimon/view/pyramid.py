@@ -333,17 +333,24 @@ class Pyramid:
         return result
 
     def non_finite_near(self, step: int, *, forward: bool) -> int | None:
-        """The nearest step after (or before) `step` that holds a NaN or an Inf."""
-        bad = HAS_NAN | HAS_POS_INF | HAS_NEG_INF
+        """The nearest step after (or before) `step` from which on samples are NaN or Inf."""
         depth, source, total = self._coarsest(1)
         suspects = source.part(0, total)
-        keys = suspects.keys[(suspects.flags & bad) != 0]
+        # Where nothing is finite, in a bucket and the one before it, nothing begins.
+        amid = _bad(suspects) & ((suspects.flags & HAS_FINITE) == 0)
+        amid[1:] &= amid[:-1].copy()
+        amid[:1] = False
+        keys = suspects.keys[_bad(suspects) & ~amid]
         shift = LEVEL_SHIFT * depth
         keys = keys[keys >= step >> shift] if forward else keys[keys <= step >> shift][::-1]
         for key in keys.tolist():
             span = self.raw.find(np.array([key << shift, (key + 1) << shift], np.int64))
-            block = self.raw.part(int(span[0]), int(span[1]))
-            steps = block.keys[(block.flags & bad) != 0]
+            before = max(0, int(span[0]) - 1)
+            block = self.raw.part(before, int(span[1]))
+            begins = _bad(block)
+            begins[1:] &= ~begins[:-1].copy()
+            begins[: int(span[0]) - before] = False
+            steps = block.keys[begins]
             steps = steps[steps > step] if forward else steps[steps < step]
             if len(steps):
                 return int(steps[0] if forward else steps[-1])
@@ -362,3 +369,9 @@ class Pyramid:
             source, total = level, level.count
             depth += 1
         return depth, source, total
+
+
+def _bad(block: Block) -> npt.NDArray[np.bool_]:
+    """Which entries hold a NaN or an infinity."""
+    found: npt.NDArray[np.bool_] = (block.flags & (HAS_NAN | HAS_POS_INF | HAS_NEG_INF)) != 0
+    return found

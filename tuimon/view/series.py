@@ -175,7 +175,7 @@ class Series:
         return self._pyramid.envelope(first_step, end_step, columns)
 
     def non_finite_near(self, step: int, *, forward: bool) -> int | None:
-        """The nearest step strictly after (or before) `step` with a NaN or an infinity."""
+        """The nearest step strictly after (or before) `step` at which NaN or Inf begin."""
         return self._pyramid.non_finite_near(step, forward=forward)
 
     def value_at(self, step: int) -> tuple[int, float] | None:

@@ -246,12 +246,18 @@ def test_next_and_last_non_finite():
     values[[10, 11, 4000]] = [np.nan, np.inf, -np.inf]
     series.extend(np.arange(5000), values)
     assert series.non_finite_near(0, forward=True) == 10
-    assert series.non_finite_near(10, forward=True) == 11
-    assert series.non_finite_near(11, forward=True) == 4000
+    assert series.non_finite_near(10, forward=True) == 4000, "what goes on does not begin"
     assert series.non_finite_near(4000, forward=True) is None
     assert series.non_finite_near(4999, forward=False) == 4000
+    assert series.non_finite_near(11, forward=False) == 10
     assert series.non_finite_near(10, forward=False) is None
     assert series.value_at(10_000) == (4999, 1.0)
+    for step in range(5000, 9000):
+        series.append(step, math.nan if step >= 5003 else 1.0)
+    for step in (4000, 5002):
+        assert series.non_finite_near(step, forward=True) == 5003
+    assert series.non_finite_near(5003, forward=True) is None
+    assert series.non_finite_near(8000, forward=False) == 5003
 
 
 def test_version_grows_with_content():
