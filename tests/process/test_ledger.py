@@ -14,7 +14,7 @@ from tests.process.bare import tuimon_run
 from tuimon.cli import status_of
 from tuimon.errors import EXIT_USAGE
 from tuimon.feed import ledger as files
-from tuimon.feed import registry
+from tuimon.feed import recordings, registry
 from tuimon.model import commands, ledger
 from tuimon.model.records import CommandState
 
@@ -66,11 +66,11 @@ def log_of(run: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]
 
 
 def test_a_second_run_is_the_first_bit_for_bit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = tmp_path / "trains.py"
     script.write_text(TRAINS)
-    first = tuimon_run(tmp_path, "--report", "a.json", str(script), "ask", scribe=True)
+    first = tuimon_run(tmp_path, "--report", "a.json", "--name", "first", str(script), "ask", scribe=True)
     assert first.status == 0, first.stderr
     (a,) = registry.list_runs()
     own, mirror = files.places(a)
@@ -97,11 +97,22 @@ def test_a_second_run_is_the_first_bit_for_bit(
     assert [path.name for path in (tmp_path / "dumps").iterdir()] != []
     assert (tmp_path / "dumps" / f"run-{b.id}" / "step-000011").is_dir()
 
+    asked = files.read_ledger(a.id)
+    for word in (str(own), a.id, a.id[:6], a.name, str(a.main_pid)):
+        assert files.read_ledger(word)[1] == asked[1]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / a.name).mkdir()  # a folder is not meant
+    assert files.read_ledger(a.name)[1] == asked[1]
     shutil.rmtree(a.path)
+    assert files.read_ledger(a.name)[1] == asked[1]
     assert [row["id"] for row in log_of(a.id, capsys)] == [row["id"] for row in rows]
     (mirror.parent / f"{a.host}-{a.id}.json").unlink()  # as the sweep does
     assert log_of(a.id, capsys) == rows
-    assert files.read_ledger(a.id)[1].run == a.id
+    for kept in range(2):
+        assert files.read_ledger(a.id)[1].run == files.read_ledger(a.name)[1].run == a.id
+        assert log_of(a.name, capsys) == rows
+        if not kept:
+            shutil.rmtree(recordings.folder_of(a))
 
 
 def lines() -> list[bytes]:

@@ -10,8 +10,8 @@ import os
 import stat
 from pathlib import Path
 
-from tuimon.errors import UsageError
-from tuimon.feed import paths, private
+from tuimon.errors import TuimonError, UsageError
+from tuimon.feed import paths, private, recordings, registry
 from tuimon.feed.registry import RunInfo
 from tuimon.model import ledger as lines
 from tuimon.model.ledger import Kept, Ledger, NotALedger
@@ -131,7 +131,7 @@ def kept_of(info: RunInfo) -> Kept | None:
 
 def kept_of_swept(token: str) -> Kept | None:
     """The same for a run of which nothing but its ledger is left; None where that is gone too."""
-    place = kept_ledger(token)
+    place = _kept_by_id(token) or _kept_by_name(token)
     return None if place is None else _kept_at(place)
 
 
@@ -142,7 +142,38 @@ def _kept_at(place: Path) -> Kept | None:
         return None
 
 
-def kept_ledger(token: str) -> Path | None:
+def _of_run(token: str) -> Path | None:
+    """The ledger of the run that a person names; None where nothing is known of such a run.
+
+    Raises:
+        UsageError: there is such a run, and it was told nothing.
+    """
+    info: RunInfo | None = None
+    with contextlib.suppress(TuimonError):
+        info = registry.find_run(token)
+    if info is None:
+        if (place := _kept_by_id(token)) is not None:
+            return place
+        recorded = [each.info for each in recordings.list_recordings() if each.info.name == token]
+        if not recorded:
+            return _kept_by_name(token)
+        info = recorded[-1]
+    found = next((place for place in places(info) if place.exists()), None)
+    if found is None:
+        raise UsageError(f"run {plain(info.id)} was told nothing, there is nothing to repeat of it")
+    return found
+
+
+def _kept_by_name(name: str) -> Path | None:
+    """The newest ledger in the state folder of a run of this name."""
+    for path in sorted(mirror_folder().glob(f"*{_SUFFIX}"), key=_changed_s, reverse=True):
+        with contextlib.suppress(OSError, NotALedger), private.open_reading(path) as file:
+            if name and lines.head_of(file.readline(lines.MAX_LINE_BYTES)).name == name:
+                return path
+    return None
+
+
+def _kept_by_id(token: str) -> Path | None:
     """The ledger in the state folder of the run with this id, or with an id that begins so."""
     if not token or not token.isalnum():
         return None
@@ -161,8 +192,8 @@ def read_ledger(wanted: str) -> tuple[Path, Ledger]:
         UsageError: it is not there, not this user's, or no ledger that can be used.
     """
     path = Path(wanted)
-    if os.sep not in wanted and not path.exists():
-        path = kept_ledger(wanted) or path
+    if os.sep not in wanted and (path.is_dir() or not path.exists()):
+        path = _of_run(wanted) or path
     shown = plain(str(path), 200)
     try:
         found = path.stat()
@@ -172,7 +203,7 @@ def read_ledger(wanted: str) -> tuple[Path, Ledger]:
             raise UsageError(f"anybody may write to the ledger {shown}; copy it first")
         return path.absolute(), lines.parse(private.read_small(path, MAX_BYTES * 2, follows=True))
     except FileNotFoundError:
-        raise UsageError(f"no ledger {shown}; name the file, or the run by its id") from None
+        raise UsageError(f"no ledger {shown}: it is neither a file nor a run whose ledger was kept") from None
     except OSError as error:
         raise UsageError(f"the ledger {shown} cannot be read: {error.strerror}") from error
     except NotALedger as error:

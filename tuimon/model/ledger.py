@@ -222,7 +222,7 @@ def parse(data: bytes) -> Ledger:
         raise NotALedger("its last line is cut off; remove that line to use the rest")
     if not rows:
         raise NotALedger("it is empty")
-    run = _head(rows[0])
+    run = plain(head_of(rows[0]).run, _MAX_ID)
     newest: dict[str, Intervention] = {}
     unknown: list[str] = []
     for number, line in _numbered(rows[1:]):
@@ -275,14 +275,19 @@ def _is_head(row: bytes) -> bool:
     return True
 
 
-def _head(row: bytes) -> str:
+def head_of(row: bytes) -> Head:
+    """What the first line of a ledger says.
+
+    Raises:
+        NotALedger: it is something else, or of another version.
+    """
     try:
         head = _heads.decode(row[:MAX_LINE_BYTES])
     except (msgspec.DecodeError, ValueError, RecursionError):
         raise NotALedger("its first line is not that of a ledger") from None
     if head.schema != SCHEMA:
         raise NotALedger(f"it says {plain(head.schema, 40)!r}, this version reads {SCHEMA!r}")
-    return plain(head.run, _MAX_ID)
+    return head
 
 
 def _numbered(rows: Sequence[bytes]) -> Iterator[tuple[int, Line]]:
