@@ -327,7 +327,7 @@ def _ended(state: RunState, info: RunInfo | None, lost: dict[str, int]) -> Stand
         detail = "the end of what was recorded, not that of the run; space plays it again"
         return Standing(LIVE, detail, lost=lost)
     step = None if state.step is None else state.step.step
-    signs = Signs(0, True, True, step, None, None, 0.0, said)
+    signs = Signs(0, True, True, step, None, None, 0.0, said, not_finite=state.finite.words)
     status = SourceStatus(connected=True, alive=False, caught_up=True, exit=ended, lost=lost)
     standing = judge(0.0, status, signs)
     detail = standing.detail.replace("the picture stays, q leaves", "space plays it again")

@@ -199,6 +199,7 @@ class Session:
             started_s=info.started_at_s,
             goodbye=Exit(goodbye.kind, goodbye.code, goodbye.detail) if goodbye else None,
             watch_off=state.log.watch_off,
+            not_finite=state.finite.words,
         )
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from tuimon.model.records import System
 from tuimon.model.text import plain
 from tuimon.model.units import count, duration_s
@@ -51,6 +53,7 @@ class Signs:
         usual_slowest_s: 95th percentile of recent step times.
         started_s: unix time the run began.
         goodbye: how the training itself said it ends.
+        not_finite: what is not finite at its end, and since when; "" for nothing.
         watch_off: why tuimon has switched itself off there, where it has.
     """
 
@@ -63,6 +66,7 @@ class Signs:
     started_s: float
     goodbye: Exit | None
     watch_off: str = ""
+    not_finite: str = ""
 
 
 def fresh_readings(now_s: float, state: str, system: System | None) -> System | None:
@@ -161,6 +165,7 @@ def _gone(status: SourceStatus, signs: Signs) -> Standing:
     exit_ = signs.goodbye or status.exit
     if exit_ is None:
         exit_ = Exit("killed", None, "it left no last word")
+    exit_ = structs.replace(exit_, not_finite=signs.not_finite)
     stays = "the picture stays"
     if status.deleted:
         stays = "its run folder was deleted, `tuimon ls` tells what was recorded; the picture stays"
@@ -174,6 +179,8 @@ def _how(exit_: Exit, signs: Signs) -> str:
     code = "" if exit_.code is None else f" with status {exit_.code}"
     match exit_.kind:
         case "ok":
+            if exit_.not_finite:
+                return f"the training ended{code} {where}; {exit_.not_finite}"
             return f"the training ended normally{code} {where}"
         case "stopped":
             return f"the training was stopped on request {where}{why}"

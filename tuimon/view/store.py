@@ -56,6 +56,7 @@ from tuimon.model.text import plain
 from tuimon.model.trials import TrialRecord
 from tuimon.view.amp import AmpAccount
 from tuimon.view.evidence_only import EVIDENCE_ONLY, pass_over
+from tuimon.view.finite import Finite
 from tuimon.view.frame import LATE, LIVE, WAITING, Clip, DataPlace, Exit, Frame, SeriesView
 from tuimon.view.layer_history import PRIMARY, LayerHistory
 from tuimon.view.ledger import Ledger
@@ -90,6 +91,7 @@ class RunState:
         self.samples = Samples()
         self.past = Past()
         self.milestones = Milestones()
+        self.finite = Finite()
         self.hello: Hello | None = None
         self.goodbye: Goodbye | None = None
         self.step: Step | None = None  # newest one of the primary optimizer
@@ -106,13 +108,13 @@ class RunState:
         self._ranks: RankRows | None = None
         self._apply: dict[type, Callable[[Any], None]] = {
             Hello: self._on_hello,
-            LayerTable: self.layers.adopt,
+            LayerTable: _each(self.layers.adopt, self.finite.see),
             Step: self._on_step,
             DeviceStats: self._on_device_stats,
             Scalars: self._on_scalars,
             Facts: self._on_facts,
             Event: self.log.add_event,
-            Symptom: self._on_symptom,
+            Symptom: _each(self.finite.see, self._on_symptom),
             CommandState: self.ledger.add,
             RankRows: self._on_ranks,
             System: self._on_system,
@@ -207,6 +209,7 @@ class RunState:
     def note_step(self, record: Step) -> None:
         """Let a step be the newest one without adding its values."""
         self._newest_steps[record.optimizer] = record.step
+        self.finite.see(record)
         if record.optimizer == PRIMARY:
             self.step = record
             self.pace.add(record)
@@ -337,6 +340,16 @@ def _data_place(state: RunState, facts: Facts | None, moving: bool) -> DataPlace
     return DataPlace(step.data_epoch, step.batch_index, batches, eta_s)
 
 
+def _each(*takers: Callable[[Any], None]) -> Callable[[Any], None]:
+    """One taker of records that passes them to several."""
+
+    def take(record: Any) -> None:
+        for taker in takers:
+            taker(record)
+
+    return take
+
+
 def _history_first_step(every: dict[str, Series]) -> int | None:
     firsts = [
         series.first_step
@@ -360,9 +373,9 @@ def _found(scenes: Scenes, reached: Reached) -> dict[str, Any]:
 
 
 def _eta_s(total: int | None, done: int | None, steps_per_s: float | None) -> float | None:
-    if not steps_per_s or total is None or done is None:
+    if not steps_per_s or total is None or done is None or done >= total:
         return None
-    return max(0, total - 1 - done) / steps_per_s
+    return (total - 1 - done) / steps_per_s
 
 
 def _suffix(optimizer: int) -> str:

@@ -105,6 +105,8 @@ def _exit_badge(look: Look, frame: Frame) -> Row:
     if ended is None:
         return [text(look, f" {look.glyphs.critical} GONE ", "on_badge", "nan", bold=True)]
     if ended.kind == "ok":
+        if ended.not_finite:
+            return [text(look, f" {look.glyphs.critical} DONE ", "on_badge", "nan", bold=True)]
         return [text(look, f" {look.glyphs.live} DONE ", "on_level", "ok", bold=True)]
     if ended.kind == "stopped":
         return [text(look, f" {look.glyphs.hollow} STOPPED ", "on_level", "warn", bold=True)]
