@@ -245,7 +245,7 @@ def test_a_watch_that_could_not_begin_is_told_everywhere(
     (tmp_path / "torch.py").write_text("")  # from which nothing can be imported
     (tmp_path / "script.py").write_text("import sys, torch\nprint('on')\nprint(sys.stdin.read())")
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "tuimon", "run", "script.py"],
+        [sys.executable, "-u", "-m", "tuimon", "run", "--total-steps", "400", "script.py"],
         cwd=tmp_path,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -259,6 +259,7 @@ def test_a_watch_that_could_not_begin_is_told_everywhere(
     frame = until(session, lambda frame: frame.state == UNWATCHED)
     assert "ImportError" in frame.state_detail and "start it again" in frame.state_detail
     assert [event.kind for event in frame.events] == ["watch-off"]
+    assert frame.total_steps == 400, "as the command line says"
     session.close()
 
     capsys.readouterr()

@@ -9,6 +9,7 @@ from torch import nn
 import tuimon
 from tests.train.conftest import Feed
 from tuimon.model.records import Hello
+from tuimon.train.session import start_session
 
 
 class Stubborn:
@@ -32,6 +33,14 @@ def test_the_total_is_that_of_the_call_or_of_the_scheduler(feed: Feed) -> None:
     assert told[-1].total_steps == 400 and told[-1].run_id == told[0].run_id
     tuimon.watch(model, optimizer, total_steps=400)
     assert len(feed.of(Hello)) == len(told), "told once"
+
+
+def test_what_the_command_line_says_wins(feed: Feed) -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    start_session(name="told", total_steps=77)
+    tuimon.watch(model, optimizer, total_steps=400)
+    assert [hello.total_steps for hello in feed.of(Hello)] == [77]
 
 
 @pytest.mark.parametrize("total", [0, -1, 2.5, "many"])

@@ -14,7 +14,14 @@ from typing import Any, TypeVar
 import click
 
 from tuimon import __version__
-from tuimon.cli.grammar import InOrder, once_options, picture_options, price_option, via_option
+from tuimon.cli.grammar import (
+    InOrder,
+    once_options,
+    picture_options,
+    policy_options,
+    price_option,
+    via_option,
+)
 from tuimon.cli.reaching import ctl
 from tuimon.cli.replaying import replay
 from tuimon.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE, TuimonError
@@ -94,26 +101,12 @@ def cli(ctx: click.Context) -> None:
 @click.option("--report", metavar="F.json", help="Write a report when the run ends.")
 @click.option("--name", metavar="NAME", help="Name of the run; the script's name otherwise.")
 @click.option("--headless", is_flag=True, help="No viewer here: the default without --attach.")
+@policy_options
 @click.option(
-    "--on-non-finite",
-    metavar="WHAT",
-    default="continue",
-    help="About an update with gradients that are not finite: continue, hold, skip, rollback or "
-    "raise.",
-)
-@click.option(
-    "--max-hold", metavar="SECONDS", type=float, default=300.0, help="How long a hold may last."
-)
-@click.option(
-    "--autopsy",
-    metavar="HOW",
-    help="off, light (runs no code of the script), or full, which is the default.",
-)
-@click.option(
-    "--snapshot-every",
+    "--total-steps",
     metavar="N",
-    type=click.IntRange(0),
-    help="Keep a copy of the healthy state every N updates, to roll back to.",
+    type=click.IntRange(1),
+    help="How many updates it will make, for progress and the time that is left.",
 )
 @click.option(
     "--fail-on",
@@ -140,6 +133,7 @@ def run(
     max_hold: float,
     autopsy: str | None,
     snapshot_every: int | None,
+    total_steps: int | None,
     fail_on: str | None,
     ledger: str | None,
     is_module: bool,
@@ -163,9 +157,17 @@ def run(
         raise click.UsageError(problem)
     argv = [*(["-m"] if is_module else []), script, *args]
     if attach:
-        return starting.run_and_attach(argv, name=name, report=report, policy=policy, ledger=ledger)
+        return starting.run_and_attach(
+            argv, name=name, report=report, policy=policy, ledger=ledger, total_steps=total_steps
+        )
     return starting.become_the_training(
-        argv, name=name, report=report, policy=policy, fail_on=fail_on, ledger=ledger
+        argv,
+        name=name,
+        report=report,
+        policy=policy,
+        fail_on=fail_on,
+        ledger=ledger,
+        total_steps=total_steps,
     )
 
 

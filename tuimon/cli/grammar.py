@@ -47,6 +47,23 @@ def price_option(command: _Command) -> _Command:
     return click.option("--price-per-hour", metavar="X", type=kind, help=words)(command)
 
 
+def policy_options(command: _Command) -> _Command:
+    """Adds what becomes of an update that is not finite, and how far it is looked into."""
+    bad = "About an update with gradients that are not finite: continue, hold, skip, rollback or "
+    bad += "raise."
+    how = "off, light (runs no code of the script), or full, which is the default."
+    kept = "Keep a copy of the healthy state every N updates, to roll back to."
+    held = "How long a hold may last."
+    for option in (
+        click.option("--snapshot-every", metavar="N", type=click.IntRange(0), help=kept),
+        click.option("--autopsy", metavar="HOW", help=how),
+        click.option("--max-hold", metavar="SECONDS", type=float, default=300.0, help=held),
+        click.option("--on-non-finite", metavar="WHAT", default="continue", help=bad),
+    ):
+        command = option(command)
+    return command
+
+
 def picture_options(command: _Command) -> _Command:
     """Adds what a picture is drawn with, and how often."""
     glyphs = click.Choice(["auto", "braille", "block", "ascii"])

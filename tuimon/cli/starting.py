@@ -38,6 +38,7 @@ def become_the_training(
     policy: Policy | None = None,
     fail_on: str | None = None,
     ledger: str | None = None,
+    total_steps: int | None = None,
 ) -> NoReturn:
     """Replace this process by the script: same pid, files, signals and environment.
 
@@ -46,7 +47,13 @@ def become_the_training(
         UsageError: the ledger cannot be used.
     """
     words = launch_words(
-        argv, name=name, report=report, policy=policy, fail_on=fail_on, ledger=ledger
+        argv,
+        name=name,
+        report=report,
+        policy=policy,
+        fail_on=fail_on,
+        ledger=ledger,
+        total_steps=total_steps,
     )
     try:
         os.execv(words[0], words)
@@ -63,6 +70,7 @@ def launch_words(
     in_background: bool = False,
     fail_on: str | None = None,
     ledger: str | None = None,
+    total_steps: int | None = None,
 ) -> list[str]:
     """The command line that a training runs as; plain Python where tuimon is switched off."""
     from tuimon.train.launch.launcher import command_line, own_interpreter_options
@@ -80,6 +88,7 @@ def launch_words(
         policy=policy,
         fail_on=fail_on,
         ledger=applied,
+        total_steps=total_steps,
     )
 
 
@@ -108,6 +117,7 @@ def run_and_attach(
     report: str | None,
     policy: Policy | None = None,
     ledger: str | None = None,
+    total_steps: int | None = None,
 ) -> int:
     """Start the training in the background and open the viewer; `q` leaves it running."""
     from tuimon.cli import viewing
@@ -117,7 +127,7 @@ def run_and_attach(
         raise CannotStart("TUIMON_DISABLE is set: there would be nothing to attach to; unset it")
     viewing.need_terminal("tuimon run script.py", "runs without one")
     process, info = start_in_background(
-        argv, name=name, report=report, policy=policy, ledger=ledger
+        argv, name=name, report=report, policy=policy, ledger=ledger, total_steps=total_steps
     )
     status = viewing.view(info)
     if process.poll() is None:
@@ -135,6 +145,7 @@ def start_in_background(
     report: str | None,
     policy: Policy | None = None,
     ledger: str | None = None,
+    total_steps: int | None = None,
 ) -> tuple[subprocess.Popen[bytes], RunInfo]:
     """Start a training in a session of its own; its output goes to `output.log` in its run folder.
 
@@ -142,7 +153,13 @@ def start_in_background(
         CannotStart: it ended, or could not be watched, before there was a run.
     """
     words = launch_words(
-        argv, name=name, report=report, policy=policy, in_background=True, ledger=ledger
+        argv,
+        name=name,
+        report=report,
+        policy=policy,
+        in_background=True,
+        ledger=ledger,
+        total_steps=total_steps,
     )
     # Until there is a run folder, what is said goes here: it is the reason when none appears.
     with tempfile.TemporaryFile() as said:

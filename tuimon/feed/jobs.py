@@ -56,6 +56,7 @@ def enter(
     argv: list[str],
     versions: dict[str, str] | None = None,
     report: str | None = None,
+    total_steps: int | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> tuple[RunInfo, RankInfo, bool]:
     """Join the run of this process's job, or make one.
@@ -78,6 +79,7 @@ def enter(
             job=place.job,
             ranks_here=place.ranks_here,
             leads=place.leads,
+            total_steps=total_steps,
             environ=environ,
         )
         return info, info.ranks[0], True

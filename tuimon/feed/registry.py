@@ -60,6 +60,7 @@ class RunInfo(msgspec.Struct, frozen=True):
         ranks_here: how many ranks will come on this host; 0 where nobody has said so.
         launcher: the process that spawned the ranks, where it made the run and trains nothing.
         closed: nobody joins any more.
+        total_steps: how many updates it will make, where who started it has said so.
     """
 
     id: str
@@ -83,6 +84,7 @@ class RunInfo(msgspec.Struct, frozen=True):
     ranks_here: int = 0
     launcher: RankInfo | None = None
     closed: bool = False
+    total_steps: int | None = None
 
     @property
     def path(self) -> Path:
@@ -139,6 +141,7 @@ def create_run(
     job: str = "",
     ranks_here: int = 0,
     leads: bool = True,
+    total_steps: int | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> RunInfo:
     """Make the folder of a new run for the calling process and write its `run.json`.
@@ -166,6 +169,7 @@ def create_run(
         parent_pid=os.getppid(),
         job=job,
         ranks_here=ranks_here,
+        total_steps=total_steps,
     )
     save(info)
     return info

@@ -31,6 +31,7 @@ def introduction(info: RunInfo, me: RankInfo) -> Hello:
         argv=info.argv,
         versions=info.versions,
         capabilities=CAPABILITIES,
+        total_steps=info.total_steps,
     )
 
 

@@ -155,7 +155,9 @@ class Session:
             ring.publish(payload)
 
     def foresee(self, total_steps: int) -> None:
-        """Say how many updates the run will make, where somebody knows."""
+        """Say how many updates the run will make; who started it knows better."""
+        if self.info is None or self.info.total_steps is not None:
+            return
         with contextlib.suppress(Exception):
             hello = decode(self._kept["hello"])
             if isinstance(hello, Hello) and hello.total_steps != total_steps:
@@ -296,13 +298,14 @@ def start_session(
     argv: list[str] | None = None,
     report: str | None = None,
     launcher: str = "",
+    total_steps: int | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Session:
     """Join the run of this process's job, or make one and start its scribe; never raises.
 
     Returns the session there is, if there is a live one. When no folder can hold a run, one line
     on stderr says so and the session is unwatched. `launcher` is the folder of the run of the
-    watched process that spawned this one.
+    watched process that spawned this one, `total_steps` how many updates a new run will make.
     """
     global _current
     with _start_lock:
@@ -316,7 +319,7 @@ def start_session(
         else:
             words = list(sys.argv if argv is None else argv)
             place = find_place(environ, words, launcher)
-            session = _new_session(name, words, report, place, environ)
+            session = _new_session(name, words, report, place, environ, total_steps=total_steps)
         _current = session
         return session
 
@@ -327,6 +330,8 @@ def _new_session(
     report: str | None,
     place: jobs.Place,
     environ: Mapping[str, str],
+    *,
+    total_steps: int | None,
 ) -> Session:
     entered = None
     try:
@@ -336,6 +341,7 @@ def _new_session(
             argv=argv,
             versions=versions(),
             report=report,
+            total_steps=total_steps,
             environ=environ,
         )
         size_bytes = paths.ring_bytes(info.path, max(1, place.ranks_here))

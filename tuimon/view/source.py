@@ -286,6 +286,7 @@ def hello_of(info: RunInfo, rank: int | None = None) -> Hello:
         started_at_s=info.started_at_s,
         argv=info.argv,
         versions=info.versions,
+        total_steps=info.total_steps,
     )
 
 

@@ -267,6 +267,8 @@ def test_pace_and_what_is_left():
     assert frame.timing.forward_s is None
     stopped = frame_of(*records, state=PAUSED)
     assert stopped.steps_per_s is None and stopped.eta_s is None
+    beyond = frame_of(Hello(1, "i", "n", "h", 1, total_steps=40), *records[1:])
+    assert beyond.total_steps == 40 and beyond.eta_s is None, "it goes on, nobody knows how long"
 
 
 def test_place_in_the_data():

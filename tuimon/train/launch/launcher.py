@@ -35,6 +35,7 @@ def main() -> None:
         policy=from_words(ours),
         fail_on=ours.get("fail-on"),
         repeat=repeat,
+        total_steps=int(ours["total-steps"]) if "total-steps" in ours else None,
     )
     if "in-background" in ours:
         watching.start_in_background()
@@ -64,6 +65,7 @@ def command_line(
     policy: Policy | None = None,
     fail_on: str | None = None,
     ledger: str | None = None,
+    total_steps: int | None = None,
 ) -> list[str]:
     """The command that `tuimon run` turns into, with this interpreter and its options.
 
@@ -74,6 +76,7 @@ def command_line(
         policy: what may be done about bad steps; None for the usual.
         fail_on: severity of a finding that makes the exit status 6; None for none.
         ledger: absolute path of a ledger whose interventions are repeated; None for none.
+        total_steps: how many updates it will make; None where nobody knows.
         in_background: nobody sees its output, which goes to `output.log` in the run folder.
     """
     ours = [f"--name={name}"] if name is not None else []
@@ -81,6 +84,7 @@ def command_line(
     ours += ["--in-background=yes"] if in_background else []
     ours += [f"--fail-on={fail_on}"] if fail_on is not None else []
     ours += [f"--apply={ledger}"] if ledger is not None else []
+    ours += [f"--total-steps={total_steps}"] if total_steps is not None else []
     ours += [] if policy is None else [f"--{word}" for word in policy.words()]
     return [sys.executable, *own_interpreter_options(), __file__, *ours, *target_argv]
 

@@ -59,8 +59,10 @@ class Watching:
         policy: Policy | None = None,
         fail_on: str | None = None,
         repeat: tuple[Path, Ledger] | None = None,
+        total_steps: int | None = None,
     ) -> None:
         self._target = target
+        self._total_steps = total_steps
         self._fail_on = fail_on
         self._status_by_findings = 0
         self._policy = policy
@@ -92,7 +94,9 @@ class Watching:
 
     def _start(self) -> None:
         argv = self._target.argv
-        self._session = start_session(name=self._name, argv=argv, report=self._report)
+        self._session = start_session(
+            name=self._name, argv=argv, report=self._report, total_steps=self._total_steps
+        )
         # Registered last before the script's own, so it runs after all of them.
         atexit.register(self._finish)
         if self._session.watched:
