@@ -70,7 +70,9 @@ def test_a_second_run_is_the_first_bit_for_bit(
 ) -> None:
     script = tmp_path / "trains.py"
     script.write_text(TRAINS)
-    first = tuimon_run(tmp_path, "--report", "a.json", "--name", "first", str(script), "ask", scribe=True)
+    first = tuimon_run(
+        tmp_path, "--report", "a.json", "--name", "first", str(script), "ask", scribe=True
+    )
     assert first.status == 0, first.stderr
     (a,) = registry.list_runs()
     own, mirror = files.places(a)

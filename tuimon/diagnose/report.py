@@ -19,6 +19,7 @@ from tuimon.diagnose.engine import Engine
 from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.joined import Joined
 from tuimon.diagnose.outcome import outcome
+from tuimon.model.commands import title_words
 from tuimon.model.ledger import FINAL_STATES, arguments_of, iso
 from tuimon.model.records import CommandState, Symptom
 from tuimon.model.snapshots import SnapshotState
@@ -97,6 +98,7 @@ def interventions(commands: Iterable[CommandState]) -> list[dict[str, Any]]:
     return [
         {
             "command": state.command,
+            "words": plain(state.words, 200) or title_words(state.command),
             "by": state.by,
             "asked_at": iso(state.asked_at_s),
             "state": state.state if state.state in FINAL_STATES else "expired",

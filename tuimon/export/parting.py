@@ -214,7 +214,7 @@ def compare(first: PostMortem, second: PostMortem) -> Parting:
 def _reached(run: PostMortem, until: int) -> list[tuple[str, int, str]]:
     """Interventions that took effect by a step, and may be why it is another one."""
     return [
-        (run.title, int(each["step"]), title_words(str(each["command"])))
+        (run.title, int(each["step"]), str(each.get("words") or title_words(str(each["command"]))))
         for each in run.document.get("interventions") or []
         if each.get("state") == "applied" and each.get("step") is not None
         if each["step"] <= until and each["command"] not in _HARMLESS

@@ -6,9 +6,10 @@ reports of other versions are told as far as they go.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tuimon.model.commands import title_words
 from tuimon.model.explained import EXPLAINED
 from tuimon.model.units import DASH, count, number, percent
 
@@ -243,7 +244,7 @@ def _interventions(document: Document) -> Section:
     rows = [
         [
             figure(each.get("step")),
-            str(each.get("command")),
+            _asked_for(each),
             str(each.get("state")),
             f"{each.get('old') or DASH} → {each.get('new') or DASH}",
             str(each.get("by") or ""),
@@ -251,8 +252,13 @@ def _interventions(document: Document) -> Section:
         ]
         for each in (document.get("interventions") or [])[:_MOST_ROWS]
     ]
-    head = ("step", "command", "state", "old → new", "by", "reason")
+    head = ("step", "what", "state", "old → new", "by", "reason")
     return Section("Interventions", table=Table(head, rows) if rows else None)
+
+
+def _asked_for(intervention: Mapping[str, Any]) -> str:
+    """What a person calls it; a document of an earlier version has the name of its kind only."""
+    return str(intervention.get("words") or title_words(str(intervention.get("command"))))
 
 
 def _ranks(document: Document) -> Section:

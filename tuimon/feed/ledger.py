@@ -203,7 +203,8 @@ def read_ledger(wanted: str) -> tuple[Path, Ledger]:
             raise UsageError(f"anybody may write to the ledger {shown}; copy it first")
         return path.absolute(), lines.parse(private.read_small(path, MAX_BYTES * 2, follows=True))
     except FileNotFoundError:
-        raise UsageError(f"no ledger {shown}: it is neither a file nor a run whose ledger was kept") from None
+        missing = "it is neither a file nor a run whose ledger was kept"
+        raise UsageError(f"no ledger {shown}: {missing}") from None
     except OSError as error:
         raise UsageError(f"the ledger {shown} cannot be read: {error.strerror}") from error
     except NotALedger as error:

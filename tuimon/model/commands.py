@@ -20,6 +20,7 @@ MAX_LAYERS_PER_DUMP = 10_000
 MAX_LEASE_S = 3600.0
 MAX_LR_FACTOR = 1e6
 MAX_TEXT = 4096  # bytes of any name or path in a command
+_MOST_NAMED = 3
 MAX_UNDONE = 64  # changes that can be taken back, the newest first
 CLIP, LR = "clip", "lr"  # kinds of changes that can be taken back
 
@@ -131,9 +132,9 @@ class Dump(Command, frozen=True, array_like=True, tag=6):
 
     @property
     def words(self) -> str:
-        if len(self.layers) > 1:
-            return f"dump {len(self.layers):,} layers"
-        return f"dump {self.layers[0] or 'all layers'}" if self.layers else "dump"
+        named = [plain(name, 120) or "all layers" for name in self.layers[:_MOST_NAMED]]
+        more = len(self.layers) - len(named)
+        return f"dump {', '.join(named)}{f' and {more:,} more' if more else ''}"
 
 
 class Stop(Command, frozen=True, array_like=True, tag=7):

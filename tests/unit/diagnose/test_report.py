@@ -150,12 +150,13 @@ def test_the_document_has_the_schema():
 
 def test_the_ledger_lists_each_command_once():
     states = [
-        CommandState("1", "SetClip", "applied", "me", 1.5e9, 12, "user", "on"),
+        CommandState("1", "SetClip", "applied", "me", 1.5e9, 12, "user", "on", words="clip on 1.0"),
         CommandState("2", "Pause", "accepted", "me"),
     ]
     assert build_report(facts(commands=states), engine_of())["interventions"] == [
         {
             "command": "SetClip",
+            "words": "clip on 1.0",
             "by": "me",
             "asked_at": "2017-07-14T02:40:00.000+00:00",
             "state": "applied",
@@ -167,6 +168,7 @@ def test_the_ledger_lists_each_command_once():
         },
         {
             "command": "Pause",
+            "words": "pause",
             "by": "me",
             "asked_at": None,
             "state": "expired",

@@ -15,6 +15,8 @@ from tests.unit.export.recorded import BAD_STEP, HOSTILE, STEPS, a_night, write
 from tuimon.cli import status_of
 from tuimon.errors import EXIT_NO_RUN, EXIT_REFUSED, EXIT_USAGE
 from tuimon.export.postmortem import open_run
+from tuimon.model import commands
+from tuimon.model.records import CommandState
 
 _VOID = {"meta", "img", "br", "hr", "link", "input"}
 _MOST = 100
@@ -67,6 +69,24 @@ def test_the_page_tells_what_happened_and_reaches_nowhere(tmp_path: Path) -> Non
     assert "diverged" in shown and "non-finite-loss" in shown and f"! from {BAD_STEP}" in shown
     assert "onerror" in shown, "a hostile name is shown, as text"
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e]", text)
+
+
+def test_interventions_are_called_what_the_screens_call_them(tmp_path: Path) -> None:
+    asked = [
+        commands.Dump(["head.weight", "enc.0"], "/x"), commands.SetBreakpoint("loss > 3"),
+        commands.SetClip("on", 0.5), commands.RunAutopsy(),
+    ]  # fmt: skip
+    told = [
+        CommandState(str(step), each.title, "applied", step=step, words=each.words)
+        for step, each in enumerate(asked)
+    ]
+    old = CommandState("9", "SetMaxNorm", "applied", step=9, old="1", new="0.5")
+    run = write(tmp_path / "run", [*told, old, *a_night()])
+    text = report(run, tmp_path / "x.md").partition("Interventions")[2]
+    for words in ("dump head.weight, enc.0", "breakpoint loss", "clip on 0.5", "run autopsy"):
+        assert words in text
+    assert "max\\_norm" in text or "max_norm" in text
+    assert not re.search("Dump|SetBreakpoint|SetClip|RunAutopsy|SetMaxNorm", text)
 
 
 def test_what_is_not_finite_is_drawn_where_it_was(tmp_path: Path) -> None:

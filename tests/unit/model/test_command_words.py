@@ -24,7 +24,9 @@ from tuimon.view.ledger import Ledger
         (commands.SetClip("user"), "clip as the script does"),
         (commands.SetMaxNorm(0.25), "max_norm 0.25"),
         (commands.Dump(["a.weight"], "/x"), "dump a.weight"),
-        (commands.Dump(["a", "b"], "/x"), "dump 2 layers"),
+        (commands.Dump(["a", "b"], "/x"), "dump a, b"),
+        (commands.Dump(["a", "b", "c", "d", "e"], "/x"), "dump a, b, c and 2 more"),
+        (commands.Dump(["a\x1b", ""], "/x"), "dump a\ufffd, all layers"),
         (commands.Stop(), "stop"),
     ],
 )

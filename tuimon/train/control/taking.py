@@ -43,8 +43,9 @@ class Takings:
             text = f"dump: {outcome.reason}"
             self._gate.event("dump-failed", text, request, severity="warning")
             return
-        self._gate.applied(request, None, str(outcome.folder))
-        self._gate.event("dump", f"{outcome.layers} layers dumped to {outcome.folder}", request)
+        count = f"{outcome.layers:,} parameter{'s' * (outcome.layers != 1)}"
+        self._gate.applied(request, None, str(outcome.folder), reason=count)
+        self._gate.event("dump", f"{command.words}: {count} to {outcome.folder}", request)
 
     def _save_checkpoint(self, request: commands.Request, directory: str) -> None:
         outcome = self._observer.save_checkpoint(directory)
