@@ -86,7 +86,12 @@ def _tensor(note: TensorNote) -> dict[str, Any]:
 
 
 def _leaf(leaf: PoisonedLeaf) -> dict[str, Any]:
-    return {"kind": leaf.kind, "samples": list(leaf.samples), **_tensor(leaf.tensor)}
+    return {
+        "kind": leaf.kind,
+        "samples": list(leaf.samples),
+        "bad_samples": max(leaf.bad_samples, len(leaf.samples)) or None,
+        **_tensor(leaf.tensor),
+    }
 
 
 def _is_bad(state: ModuleState) -> bool:

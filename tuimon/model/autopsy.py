@@ -86,11 +86,13 @@ class PoisonedLeaf(msgspec.Struct, frozen=True, array_like=True):
         kind: "parameter" | "buffer" | "batch" | "target" | "optimizer-state" | "constant", or
             `COMPUTED` for an input of a model that no engine could follow any further.
         samples: indices along the first axis that hold a non-finite element, at most 16.
+        bad_samples: how many there are in all; 0 where they were not counted.
     """
 
     kind: str
     tensor: TensorNote
     samples: list[int] = []
+    bad_samples: int = 0
 
 
 class ModuleState(msgspec.Struct, frozen=True, array_like=True):

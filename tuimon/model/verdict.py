@@ -13,6 +13,7 @@ from tuimon.model.autopsy import (
     OPTIMIZER,
     Autopsy,
     OpSite,
+    PoisonedLeaf,
     TensorNote,
 )
 from tuimon.model.text import plain
@@ -57,6 +58,19 @@ def values(notes: list[TensorNote]) -> str:
     return " and ".join(name for name, count in kinds if count)
 
 
+def samples_of(leaf: PoisonedLeaf, most: int) -> str:
+    """The bad samples of a tensor: "sample 17", "samples 0, 1, 2, 3, … (9 of 32)", "all 32"."""
+    bad = max(leaf.bad_samples, len(leaf.samples))
+    batch = leaf.tensor.shape[0] if leaf.tensor.shape else 0
+    if bad == batch > most:
+        return f"all {bad:,} samples"
+    shown = ", ".join(map(str, leaf.samples[:most]))
+    if bad == 1:
+        return f"sample {shown}"
+    shown += ", …" if bad > most or bad > len(leaf.samples) else ""
+    return f"samples {shown}" + (f" ({bad:,} of {batch:,})" if leaf.bad_samples else "")
+
+
 def operand(note: TensorNote) -> str:
     """One input or output: name, shape, dtype and range."""
     name = f"{note.name} " if note.name else ""
@@ -74,7 +88,7 @@ def _finding(autopsy: Autopsy) -> str:
         leaf = autopsy.leaves[0]
         name = f" {leaf.tensor.name}" if leaf.tensor.name else ""
         held = values([leaf.tensor]) or "non-finite values"
-        samples = f" in sample {', '.join(map(str, leaf.samples[:4]))}" if leaf.samples else ""
+        samples = f" in {samples_of(leaf, 4)}" if leaf.samples else ""
         met = f"; first met in {where(first)}" if first is not None else ""
         if leaf.kind == COMPUTED:
             return (

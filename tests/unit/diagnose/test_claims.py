@@ -7,16 +7,17 @@ from msgspec.structs import replace
 
 from tests.unit.diagnose.test_rules import examined, inf, nan, note
 from tests.unit.diagnose.test_trials import finding, trial
+from tuimon.diagnose.autopsies import entry
 from tuimon.diagnose.evidence import Evidence
 from tuimon.diagnose.findings import Finding
 from tuimon.diagnose.rules import RULES
 from tuimon.diagnose.trials import decided
 from tuimon.export.story import place
-from tuimon.model.autopsy import BACKWARD, Autopsy
+from tuimon.model.autopsy import BACKWARD, LEAF, Autopsy, PoisonedLeaf, TensorNote
 from tuimon.model.explained import EXPLAINED
 from tuimon.model.records import Symptom
 from tuimon.model.trials import CONFIRMED, NO_DIFFERENCE
-from tuimon.model.verdict import verdict_lines
+from tuimon.model.verdict import sentence, verdict_lines
 
 TINY = 2.66e-44  # 1 / TINY is beyond the largest float32
 
@@ -99,3 +100,22 @@ FORWARD_CLAIMS = [
 def test_a_claim_follows_what_was_given(op, inputs, output, there, not_there):
     evidence = concluded(examined(op, inputs, output))[0].evidence
     assert there in evidence[0] and not_there not in evidence[0]
+
+
+@pytest.mark.parametrize(
+    ("samples", "count", "said", "in_whole"),
+    [
+        ([17], 1, "in sample 17 before", ", sample 17"),
+        ([3, 9], 2, "in samples 3, 9 (2 of 32) before", ", samples 3, 9 (2 of 32)"),
+        (range(16), 30, "in samples 0, 1, 2, 3, … (30 of 32) before", "14, 15, … (30 of 32)"),
+        (range(16), 32, "in all 32 samples before", ", all 32 samples"),
+        (range(16), 0, "in samples 0, 1, 2, 3, … before", "14, 15"),  # of an older version
+    ],
+)
+def test_a_list_of_bad_samples_says_how_many_there_are(samples, count, said, in_whole):
+    tensor = TensorNote("x", [32, 4], "float32", 0.0, 1.0, nan=40, numel=128)
+    leaf = PoisonedLeaf("batch", tensor, list(samples), count)
+    autopsy = Autopsy(5, 0, verdict=LEAF, leaves=[leaf])
+    assert said in sentence(autopsy)
+    assert concluded(autopsy)[0].evidence[0].endswith(in_whole)
+    assert entry(autopsy)["leaves"][0]["bad_samples"] == (count or 16)

@@ -10,7 +10,9 @@ from tuimon.diagnose.rules.concluding import Verdict, described, from_autopsy
 from tuimon.diagnose.rules.operations import has_zero, look_at
 from tuimon.diagnose.rules.scaling import is_running
 from tuimon.model.autopsy import LEAF, OPERATION, OPTIMIZER, Autopsy, PoisonedLeaf
+from tuimon.model.verdict import samples_of
 
+MAX_SAMPLES = 16  # that are listed
 _DIVIDING = ("div", "addcdiv", "reciprocal", "rsqrt")
 
 
@@ -92,7 +94,7 @@ def _judge_leaf(
         yield Verdict("norm-state", certainty, reason)
     elif leaf.kind in ("batch", "target", "constant"):
         where = "input" if leaf.kind == "batch" else leaf.kind
-        rows = f", samples {', '.join(map(str, leaf.samples))}" if leaf.samples else ""
+        rows = f", {samples_of(leaf, MAX_SAMPLES)}" if leaf.samples else ""
         reason = f"the {where} {tensor.name} is not finite before any layer has seen it{rows}"
         computed = leaf.kind != "batch" and not tensor.nan
         if computed:

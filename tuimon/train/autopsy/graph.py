@@ -347,4 +347,4 @@ def site_of(
 
 def _leaf(kind: str, tensor: torch.Tensor, name: str = "") -> PoisonedLeaf:
     note = looks.note_of(tensor, name)
-    return PoisonedLeaf(kind, note, [] if kind == "parameter" else looks.bad_samples(tensor))
+    return PoisonedLeaf(kind, note, *(([], 0) if kind == "parameter" else looks.bad_rows(tensor)))

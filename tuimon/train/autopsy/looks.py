@@ -132,15 +132,20 @@ def _whole_numbers(bare: TensorNote, tensor: torch.Tensor) -> TensorNote:
 
 def bad_samples(tensor: torch.Tensor) -> list[int]:
     """Indices along the first axis that hold a non-finite element, at most `MAX_SAMPLES`."""
+    return bad_rows(tensor)[0]
+
+
+def bad_rows(tensor: torch.Tensor) -> tuple[list[int], int]:
+    """The same, and how many there are in all."""
     if tensor.layout is not torch.strided or tensor.dim() == 0:
-        return []
+        return [], 0
     values = readable(tensor)
     if values is None:
-        return []
+        return [], 0
     bad = ~torch.isfinite(values)
-    rows = bad.flatten(1).any(1) if bad.dim() > 1 else bad
-    found: list[int] = rows.nonzero()[:MAX_SAMPLES, 0].tolist()
-    return found
+    rows = (bad.flatten(1).any(1) if bad.dim() > 1 else bad).nonzero()
+    found: list[int] = rows[:MAX_SAMPLES, 0].tolist()
+    return found, len(rows)
 
 
 def makes_new(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> bool:

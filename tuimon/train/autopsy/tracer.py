@@ -271,7 +271,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         whole = tensor if named is None or not looks.is_bad(named.tensor) else named.tensor
         note = looks.note_of(whole, named.name if named else "")
         kind = named.kind if named else "constant"
-        poisoned = PoisonedLeaf(kind, note, looks.bad_samples(whole))
+        poisoned = PoisonedLeaf(kind, note, *looks.bad_rows(whole))
         only_neginf = bool(note.neginf) and not note.nan and not note.posinf
         self.leaves.append(Leaf(poisoned, only_neginf, note.nan > 0))
         self._leaf_of[key] = (Alive(tensor), len(self.leaves) - 1)

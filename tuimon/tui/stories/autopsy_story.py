@@ -17,6 +17,7 @@ from tuimon.model.autopsy import (
 )
 from tuimon.model.text import plain
 from tuimon.model.units import count, duration_s, number
+from tuimon.model.verdict import samples_of
 from tuimon.tui.stories.lines import Line, Part, heading, pair, place_lines, table
 
 _MAX_SAMPLES = 16
@@ -75,7 +76,7 @@ def leaf_lines(autopsy: Autopsy) -> list[Line]:
         row = tensor_row(leaf.tensor)
         lines += table([[(_leaf_kind(leaf), "warn"), *row]], right=frozenset({4}))
         if leaf.samples:
-            shown = ", ".join(map(str, leaf.samples[:_MAX_SAMPLES]))
+            shown = samples_of(leaf, _MAX_SAMPLES).removeprefix("samples ").removeprefix("sample ")
             lines.append(pair("samples", shown, "warn"))
     return lines
 
