@@ -12,6 +12,7 @@ decides the absolute times.
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import mmap
 import os
@@ -93,4 +94,5 @@ def table() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     table()

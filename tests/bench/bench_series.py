@@ -7,6 +7,7 @@ Ratios in one run, interleaved, medians. Never a gate.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import time
 from collections.abc import Callable
@@ -44,6 +45,8 @@ def _frame(series: Series) -> None:
 
 
 def main() -> None:
+    """Print the table."""
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     short, long = _series(SHORT), _series(LONG)
     first = _seconds(lambda: long.envelope(0, LONG, COLUMNS))
     pairs = [

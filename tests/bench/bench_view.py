@@ -1,13 +1,14 @@
 """What a picture of a long run costs: frames against the length of the history and the layers.
 
-    python -m tests.bench.bench_view [--memory]
+    python -m tests.bench.bench_view
 
-Interleaved medians of one process, for ratios; `--memory` measures a run of a million steps of
-300 layers in a process of its own. Never a gate.
+Interleaved medians of one process, for ratios; first what a run of a million steps of 300 layers
+holds, in a process of its own. Never a gate.
 """
 
 from __future__ import annotations
 
+import argparse
 import resource
 import statistics
 import subprocess
@@ -37,21 +38,21 @@ READ_S = 0.5  # what rests longer is no part of every frame
 class Watched:
     """A run of so many steps and layers, and panels that draw it."""
 
-    def __init__(self, steps: int, layers: int) -> None:
+    def __init__(self, steps: int, layers: int, *, records: int = 600) -> None:
         self.state = RunState()
-        names = [f"layers.{at // 6}.part{at % 6}.weight" for at in range(layers)]
+        self.names = [f"layers.{at // 6}.part{at % 6}.weight" for at in range(layers)]
         self.state.apply(
-            LayerTable(1, names, shapes=[[64, 64]] * layers, dtypes=["float32"] * layers)
+            LayerTable(1, self.names, shapes=[[64, 64]] * layers, dtypes=["float32"] * layers)
         )
         rng = np.random.default_rng(0)
         for name in ("loss", "grad_norm", "lr", "step_s"):
             values = np.abs(rng.normal(size=steps)).astype(np.float32) + 1
-            values[:: steps // 7] = np.nan
+            values[:: max(1, steps // 7)] = np.nan
             self.state.series[name] = Series(name)
             self.state.series[name].extend(np.arange(steps), values)
         self.step = steps
         self.norms = np.exp2(rng.normal(size=layers)).astype("<f4").tobytes()
-        for _ in range(600):
+        for _ in range(records):
             self.train()
         self.panels: dict[str, object] = {}
         self.scenes = {
@@ -142,7 +143,9 @@ def memory() -> None:
 
 def main() -> None:
     """Memory in a fresh process, then frames."""
-    if "--memory" in sys.argv:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--memory", action="store_true", help="no frames, and in this process")
+    if parser.parse_args().memory:
         memory()
         return
     # First, for a child takes over the peak of its parent.
