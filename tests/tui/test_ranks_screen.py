@@ -46,3 +46,20 @@ async def test_many_ranks_leave_a_table_to_go_through() -> None:
         await viewer.show(frame)
         shown = await viewer.press("8", *("j" * 9))
     assert "rank 9" in shown and ">    9" in shown and shown.count("running") == 3
+
+
+async def test_figures_of_different_steps_say_so() -> None:
+    rows = [row(0), row(1, step=12343), row(2, figures_step=12340), row(3, step=None, loss=None)]
+    frame = replace(full_frame(), ranks=RankRows(0.0, rows, 4))
+    async with driven(size=(80, 24)) as viewer:
+        await viewer.show(frame)
+        shown = await viewer.press("8")
+        lines = [" ".join(line.strip("│ ").split()) for line in shown.splitlines()]
+        assert "> 0 12,345 1.25 0.87 200 ms 40 ms running" in lines
+        assert "1 12,343 1.25 0.87 200 ms 40 ms running 2 behind" in lines
+        assert "2 12,340 1.25 0.87 200 ms 40 ms running 5 behind" in lines, "of that step they are"
+        assert "3 – – 0.87 200 ms 40 ms running" in lines
+        assert "4 ranks, up to 5 steps apart" in shown
+        assert "loss and norm are those of the step in the same row" in shown
+        await viewer.show(replace(frame, ranks=RankRows(0.0, rows[:1] * 2, 2)))
+        assert "apart" not in await viewer.press("j") and "behind" not in viewer.text

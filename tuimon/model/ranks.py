@@ -20,7 +20,8 @@ class RankRow(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         state: "starting", "running", "paused", "held", "unwatched" or "gone".
         step: index of its newest update; None before the first.
-        loss, grad_norm: of that update; None where they were not measured.
+        loss, grad_norm: of that update, or of the one before it that `figures_step` names; None
+            where they were not measured.
         step_s: wall time of an update, the median of the newest ones.
         own_s: its own part of that before the backward: waits for data and the forward.
         updated_s: unix time of its newest update.
@@ -28,6 +29,8 @@ class RankRow(msgspec.Struct, frozen=True, array_like=True):
         straggles: its own part has been the longest for a while: the others wait for it.
         bad: step and what of it was the first that was not finite; `bad_step` None while all is.
         exit: how it ended, in words; "" while it goes on.
+        figures_step: of `loss` and `grad_norm`, where they come from a device and are older than
+            the newest update.
     """
 
     rank: int
@@ -44,6 +47,12 @@ class RankRow(msgspec.Struct, frozen=True, array_like=True):
     bad: str = ""
     bad_step: int | None = None
     exit: str = ""
+    figures_step: int | None = None
+
+    @property
+    def at(self) -> int | None:
+        """The step that loss and gradient norm are of."""
+        return self.step if self.figures_step is None else self.figures_step
 
 
 class RankRows(Record, frozen=True, array_like=True, tag=80):

@@ -189,6 +189,7 @@ class Crew:
             bad=bad,
             bad_step=bad_step,
             exit=words(follower.exit) if follower.is_over else "",
+            figures_step=None if stats is step else device.step,  # type: ignore[union-attr]
         )
 
     def _state(self, follower: Follower) -> str:

@@ -21,6 +21,7 @@ from tuimon.tui.scene import Scene
 
 _ALONE = "this run is a single process; of a training with several ranks each has a row here"
 _SOON = "the scribe tells how the ranks stand once a second"
+_APART = "loss and norm are those of the step in the same row"
 SILENT_AFTER_S, SILENT_FACTOR = 10.0, 20.0  # times the usual step, as for a whole run
 _TONES = {
     STATE_NAMES[RUNNING]: "ok",
@@ -108,9 +109,17 @@ def rank_wanted(scene: Scene) -> int | None:
 
 def _summary(ranks: RankRows) -> str:
     here = len(ranks.rows)
+    apart = max(_behind(ranks, row) for row in ranks.rows)
+    words = f", up to {count(apart)} {'step' if apart == 1 else 'steps'} apart" if apart else ""
     if ranks.world_size > here:
-        return f"{here} of {ranks.world_size} ranks are on this host"
-    return f"{here} ranks"
+        return f"{here} of {ranks.world_size} ranks are on this host{words}"
+    return f"{here} ranks{words}"
+
+
+def _behind(ranks: RankRows, row: RankRow) -> int:
+    """By how many steps the figures of a rank are older than those of the foremost."""
+    known = [each.at for each in ranks.rows if each.at is not None]
+    return 0 if row.at is None else max(known) - row.at
 
 
 def _columns(inner: int) -> list[tuple[str, int]]:
@@ -128,7 +137,7 @@ def _row(look: Look, ranks: RankRows, index: int, inner: int, *, is_shown: bool)
     cells = (
         (str(row.rank), "key" if is_shown else "text"),
         (str(row.pid), "dim"),
-        (count(row.step), "text"),
+        (count(row.at), "text"),
         (_figure(row.loss), _tone(row.loss)),
         (_figure(row.grad_norm), _tone(row.grad_norm)),
         (_seconds(row.step_s), "text"),
@@ -146,6 +155,8 @@ def _row(look: Look, ranks: RankRows, index: int, inner: int, *, is_shown: bool)
     for mark in _marks(ranks, row):
         if mark.short:
             shown += [text(look, "  "), text(look, mark.short, mark.tone)]
+    if behind := _behind(ranks, row):
+        shown.append(text(look, f"  {count(behind)} behind", "dim"))
     return shown
 
 
@@ -160,6 +171,8 @@ def _sentences(look: Look, ranks: RankRows, cursor: int, inner: int) -> list[Row
             for line, words in enumerate(wrapped):
                 head = text(look, f" {'' if line else label:<{INDENT}}", "dim")
                 found.append([head, data(look, words, mark.tone)])
+    if any(_behind(ranks, row) for row in ranks.rows):
+        found.append([text(look, f" {_APART}", "dim")])
     return [[], *found] if found else []
 
 
