@@ -29,7 +29,7 @@ from tuimon.view.stops import Stops
 from tuimon.view.store import RunState, Standing
 
 TICK_S = 0.03  # as a live viewer: a third of a frame at 10 Hz
-SEEK_TICK_S = 0.1  # there is nothing to see yet
+SEEK_TICK_S = 0.3  # there is nothing to see yet, and each picture on the way takes time too
 LOOK_EVERY_S = 0.5  # for more of a recording that grows: its recorder writes a few times a second
 LONGEST_WAIT_S = 2.0  # of a person, for a training that was paused for an hour
 LONGEST_TICK_S = 0.5  # a viewer that was stopped does not leap
@@ -78,6 +78,8 @@ class ReplaySession:
         self._measure()
         self._notice = "this run goes on: J end follows it" if self._recording.grows else ""
         self._rewind()
+        # Until the place is reached there is nothing to see, and nothing that has to be drawn.
+        self._opening = None if at is None else self._begun()
         if at is not None:
             self.go_to(at)
 
@@ -123,7 +125,9 @@ class ReplaySession:
         at_edge = self.playing and not self.is_busy and (self.follows or self.is_at_end)
         self.follows = self._recording.grows and at_edge
         standing = _standing_of(self, self._recording, self._target)
-        return replace(self.state.frame(standing), replay=_place_of(self, self._now_s))
+        self._opening = self._opening if self.is_busy else None
+        state = self.state if self._opening is None else self._opening
+        return replace(state.frame(standing), replay=_place_of(self, self._now_s))
 
     def toggle(self) -> None:
         """Play or pause; at an end that stays, play from the beginning again."""
@@ -218,14 +222,19 @@ class ReplaySession:
         self._start_at(0, self._recording.segments[0].checkpoint())
 
     def _start_at(self, segment: int, history: History | None) -> None:
-        self.state = RunState()
+        self.state = self._begun()
         self._reel = Reel(self._recording, segment)
         self._now_s = self._target = None
         self._stops.give_up()
-        if self.info is not None and self.info.ranks:
-            self.state.apply(hello_of(self.info, self._recording.rank))
         if history is not None:
             apply_history(self.state, history)
+
+    def _begun(self) -> RunState:
+        """What is known before the first record."""
+        state = RunState()
+        if self.info is not None and self.info.ranks:
+            state.apply(hello_of(self.info, self._recording.rank))
+        return state
 
     def _heading_for(self) -> int | None:
         """The step of the picture, or that a key has asked for."""

@@ -20,7 +20,7 @@ from tests.unit.view.test_replay import (
 )
 from tuimon.feed.registry import RunInfo
 from tuimon.model.records import AnyRecord, Batch, Event, Goodbye, Hello, Loss, Step, Symptom
-from tuimon.view.frame import GONE
+from tuimon.view.frame import GONE, LOADING
 from tuimon.view.replay import END, ReplaySession
 
 
@@ -134,6 +134,20 @@ def test_each_stretch_and_each_kind_of_event_is_one_stop(tmp_path: Path) -> None
     settled(replay)
     replay.go_to_event(forward=False)
     assert settled(replay).step == 8
+
+
+def test_nothing_is_drawn_before_the_place_to_begin_at_is_reached(tmp_path: Path) -> None:
+    write_recording(tmp_path / "run", RECORDS)
+    clock = Stopwatch(each_look_s=0.01)
+    replay = session(tmp_path / "run", playing=False, at=1950, stopwatch=clock)
+    seen = [replay.tick()]
+    while seen[-1].state == LOADING:
+        seen.append(replay.tick())
+    assert len(seen) > 3 and not any(each.series for each in seen[:-1])
+    assert {each.name for each in seen} == {INFO.name}
+    assert seen[-1].series and seen[-1].step == 1950
+    replay.go_to(10)
+    assert replay.tick().series, "a picture that is there stays until the next"
 
 
 def test_a_key_on_the_way_does_not_end_it(tmp_path: Path) -> None:
