@@ -248,6 +248,13 @@ def test_all_ranks_are_one_run(tmp_path: Path) -> None:
     said = [line for line in done.stderr.splitlines() if line.startswith("tuimon:")]
     assert not any("could not" in line for line in said), done.stderr
     assert sum("this is run" in line for line in said) == 1, "one run says what it is once"
+    firsts = {line.partition(" at step")[0] for line in said if "first non-finite value" in line}
+    assert firsts == {
+        "tuimon: rank 1: first non-finite value: loss",
+        "tuimon: rank 0: first non-finite value: gradient",
+    }
+    assert any(line.startswith("tuimon: cause on rank 1: ") for line in said)
+    assert all(" rank " in line for line in said if "held NaN" in line or " gave " in line)
     report = json.loads((tmp_path / "r.json").read_text())
     assert (report["run"]["ranks"], report["run"]["steps"]) == (2, 6)
     assert [each["first_bad"] for each in report["run"]["by_rank"]] == [False, True]

@@ -48,6 +48,8 @@ def verdict(document: Document) -> Section:
     findings = document.get("findings") or []
     if findings:
         lines.append(f"{_headline(findings[0])}.")
+    elif outcome == "healthy":
+        lines.append("There was nothing to explain.")
     elif document.get("symptoms"):
         lines.append("No cause is named: what was seen does not carry one.")
     return Section(f"Verdict: {outcome}", [each for each in lines if each])

@@ -15,6 +15,7 @@ from tests.unit.export.recorded import BAD_STEP, HOSTILE, STEPS, a_night, write
 from tuimon.cli import status_of
 from tuimon.errors import EXIT_NO_RUN, EXIT_REFUSED, EXIT_USAGE
 from tuimon.export.postmortem import open_run
+from tuimon.export.story import verdict
 from tuimon.model import commands
 from tuimon.model.records import CommandState
 
@@ -106,6 +107,14 @@ def test_a_healthy_run_has_no_alarm_in_it(tmp_path: Path) -> None:
     page = Page(report(write(tmp_path / "run", a_night(bad_step=None)), tmp_path / "x.html"))
     assert [attrs for tag, attrs in page.tags if attrs.get("class") in ("nan", "inf")] == []
     assert "healthy" in "".join(page.text)
+
+
+def test_a_verdict_without_a_cause_says_whether_there_was_any_to_find() -> None:
+    run = {"steps": 3, "exit": {"kind": "ok", "code": 0}}
+    seen = {"run": run, "symptoms": [{"kind": "drift"}], "findings": []}
+    healthy = " ".join(verdict({**seen, "outcome": "healthy"}).text)
+    assert "nothing to explain" in healthy and "No cause" not in healthy
+    assert "No cause is named" in " ".join(verdict({**seen, "outcome": "stalled"}).text)
 
 
 def test_markdown_holds_no_markup_of_the_data(tmp_path: Path) -> None:

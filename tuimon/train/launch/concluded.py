@@ -33,7 +33,8 @@ def findings_from(report: Path, severity: str) -> list[str]:
         OSError: there is no report.
         ValueError: it is not one.
     """
-    return [f"{each['cause']} at step {each['step']}" for each in _findings(report, severity)]
+    found = _findings(json.loads(report.read_bytes()), severity)
+    return [f"{each['cause']} at step {each['step']}" for each in found]
 
 
 def cause_lines(report: Path) -> list[str]:
@@ -43,18 +44,22 @@ def cause_lines(report: Path) -> list[str]:
         OSError: there is no report.
         ValueError: it is not one.
     """
-    found = _findings(report, "warning")
+    document = json.loads(report.read_bytes())
+    found = _findings(document, "warning")
     if not found:
         return []
     first = found[0]
+    rank = first["where"].get("rank")
+    several = document.get("run", {}).get("ranks", 1) > 1 and rank is not None
+    on = f" on rank {rank}" if several else ""
     slug = first["cause"]
     known = EXPLAINED.get(slug)
     title = known.title if known else slug
     if slug == UNKNOWN:
-        return [plain(f"cause: not known. {first['remedy']['text']}", MAX_REMEDY)]
+        return [plain(f"cause{on}: not known. {first['remedy']['text']}", MAX_REMEDY)]
     sure = f"{slug}, {first['status']}, {percent(round(first['confidence'], 2))}"
     others = ", ".join(each["cause"] for each in found[1:3])
-    told = f"cause: {title} ({sure})" + (f"; less likely: {others}" if others else "")
+    told = f"cause{on}: {title} ({sure})" + (f"; less likely: {others}" if others else "")
     remedy = first["remedy"]["text"] or (known.remedy if known else "")
     lines = [told]
     if remedy:
@@ -62,8 +67,7 @@ def cause_lines(report: Path) -> list[str]:
     return [plain(line, 500) for line in lines]
 
 
-def _findings(report: Path, severity: str) -> list[dict[str, Any]]:
-    document = json.loads(report.read_bytes())
+def _findings(document: dict[str, Any], severity: str) -> list[dict[str, Any]]:
     bound = SEVERITIES.index(severity)
     return [
         each

@@ -178,8 +178,10 @@ class Watching:
         if self._fail_on is not None and self._kind == "ok":
             self._status_by_findings = self._judge_findings(session.info.path)
         causes = self._causes(session) if is_last else []
-        lines = [*self._verdict(session), *causes, self._last_line(session)]
-        for line in filter(None, lines):
+        whose = _rank_of(session)
+        own = [f"{whose}{line}" for line in self._verdict(session)]
+        last = self._last_line(session)
+        for line in (*own, *causes, *([f"{whose}{last}"] if last else [])):
             say(line)
 
     def _judge_findings(self, folder: Path) -> int:
@@ -261,6 +263,15 @@ class Watching:
             say(f"{text}; the training goes on without that part of the watch")
             if self._session is not None:
                 self._session.watch.part_failed(text)
+
+
+def _rank_of(session: Session) -> str:
+    """Whose line it is, where several ranks write to one terminal."""
+    with contextlib.suppress(TuimonError):
+        info = None if session.info is None else registry.load(session.info.path)
+        if info is not None and info.world_size > 1:
+            return f"rank {session.rank}: "
+    return ""
 
 
 def _has_ranks(session: Session) -> bool:
