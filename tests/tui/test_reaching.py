@@ -131,12 +131,18 @@ async def test_undo_and_the_palette() -> None:
         assert "actions" in text and "pause, resume" in text
         await viewer.press(*"stop")
         viewer.clock.now_s += 1
-        assert "stop the training" in await viewer.press("enter")
-        await viewer.press("y")
+        assert viewer.text.splitlines()[-1].endswith("enter does it  esc leaves")
+        text = await viewer.press("enter")
+        assert "stop the training" in text
+        assert text.splitlines()[-1].endswith("y send  n esc cancel"), "its own keys"
+        assert "asked just now" in await viewer.press("y")
+        assert "enter does nothing here: y sends, n or esc cancels" in await viewer.press("enter")
         await viewer.until_sent(1)
         assert viewer.session.sent == [Undo()], "a question typed ahead is not answered"
         viewer.clock.now_s += 1
-        await viewer.press("y")
+        assert "q quit" in (await viewer.press("y")).splitlines()[-1]
+        assert "any key closes" in (await viewer.press("question_mark")).splitlines()[-1]
+        assert "q quit" in (await viewer.press("escape")).splitlines()[-1]
         await viewer.press("ctrl+p", *"amp")
         viewer.clock.now_s += 1
         await viewer.press("enter")

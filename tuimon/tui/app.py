@@ -21,7 +21,6 @@ from tuimon.tui.keeping import KEEPS, recall, remembered
 from tuimon.tui.keys.actions import bindings
 from tuimon.tui.keys.asking import Asking
 from tuimon.tui.keys.choices import CHOICES, focusable, settle_focus
-from tuimon.tui.keys.hinting import hints
 from tuimon.tui.keys.mouse import pointed, pulled
 from tuimon.tui.keys.playback import STEERING, steer
 from tuimon.tui.options import ViewerOptions as ViewerOptions
@@ -155,11 +154,11 @@ class TuimonApp(Asking):
             return
         scene, size = self.scene, size or self.size
         self._drawn_s = self.clock()
-        scene.hint, scene.notice = hints(scene), self.bridge.notice
+        scene.hint, scene.notice = self.footer_hints(), self.bridge.notice
         boxes = arrange(scene, size.width, size.height)
         if scene.focus not in focusable(boxes):
             settle_focus(scene, boxes)
-            scene.hint = hints(scene)
+            scene.hint = self.footer_hints()
             boxes = arrange(scene, size.width, size.height)
         if boxes != self.boxes:
             self._place(boxes)

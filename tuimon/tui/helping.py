@@ -13,6 +13,7 @@ from tuimon.tui.draw.rows import Row, chunks, fit, framed, text, thumb_of
 from tuimon.tui.draw.theme import Look
 from tuimon.tui.keys.actions import REPLAY, ROWS, TIME, TRAINING, VIEWS, Action, actions
 from tuimon.tui.keys.dialogs import Dialog
+from tuimon.tui.keys.hinting import Hint
 from tuimon.tui.scrolling import FAR
 from tuimon.view.frame import ALL_ZERO, CELL_NAN, CELL_NEG_INF, CELL_POS_INF, NO_DATA
 
@@ -26,6 +27,8 @@ _TURNS = {"j": 1, "down": 1, "k": -1, "up": -1, "pagedown": 10, "pageup": -10, "
 
 class HelpDialog(Dialog[None]):
     """All keys of this viewer, and what the marks mean."""
+
+    hints: tuple[Hint, ...] = (("any key", "closes the help"),)
 
     def __init__(self, look: Look, clock: Clock, *, readonly: bool, replays: bool = False) -> None:
         super().__init__(look, clock)
@@ -47,6 +50,7 @@ class HelpDialog(Dialog[None]):
         if self._hidden:
             note = f"{self._hidden - self.top} lines more"
             words = "j k scroll, other keys close"
+            self.hints = (("j k", "scroll"), ("other keys", "close the help"))
         rows = framed(
             look,
             body[self.top : self.top + room],

@@ -7,6 +7,7 @@ from textual.geometry import Size
 
 from tuimon.model.commands import AnyCommand
 from tuimon.tui.bridge import Bridge, Clock
+from tuimon.tui.keys.hinting import Hint, hints
 from tuimon.tui.keys.playback import STEP_WORDS, go_to_typed
 from tuimon.tui.keys.reach import Question, intent
 from tuimon.tui.options import ViewerOptions
@@ -35,6 +36,16 @@ class Asking(App[None]):
         """Everything a key of the table does."""
         raise NotImplementedError
 
+    def footer_hints(self) -> tuple[Hint, ...]:
+        """The keys that do something: those of the dialog that is open, or of the scene."""
+        if len(self.screen_stack) > 1:
+            from tuimon.tui.keys.dialogs import Dialog
+
+            top = self.screen_stack[-1]
+            if isinstance(top, Dialog) and top.hints:
+                return top.hints
+        return hints(self.scene)
+
     def takes(self, name: str) -> bool:
         """Whether there is a picture in which what an action does can be seen."""
         return name in _UNSEEN or has_room(self.size.width, self.size.height)
@@ -48,7 +59,8 @@ class Asking(App[None]):
         scene, look = self.scene, self.scene.look
         match name:
             case "help":
-                self.push_screen(HelpDialog(look, self.clock, **self._reach_of()))
+                dialog = HelpDialog(look, self.clock, **self._reach_of())
+                self.push_screen(dialog, lambda _: self.draw())
             case "palette":
                 palette = PaletteDialog(look, self.clock, **self._reach_of())
                 self.push_screen(palette, self._chosen)
@@ -63,6 +75,7 @@ class Asking(App[None]):
                 self.push_screen(line, self._go_to)
             case _:
                 return False
+        self.draw()
         return True
 
     def _lay(self, name: str | None) -> None:
@@ -100,6 +113,7 @@ class Asking(App[None]):
 
             dialog = QuestionDialog(self.scene.look, self.clock, wanted)
             self.push_screen(dialog, self._answered)
+            self.draw()
         else:
             self._send(wanted)
 
@@ -113,6 +127,7 @@ class Asking(App[None]):
     def _chosen(self, name: str | None) -> None:
         if name is not None:
             self.action_do(name)
+        self.draw()
 
     def _answered(self, command: AnyCommand | None) -> None:
         if command is None:

@@ -16,6 +16,7 @@ from tuimon.model.text import plain
 from tuimon.tui.bridge import Clock
 from tuimon.tui.draw.rows import Row, chunks, data, fit, framed, in_alphabet, text
 from tuimon.tui.draw.theme import FULL, Look
+from tuimon.tui.keys.hinting import Hint
 from tuimon.tui.keys.reach import Question
 
 # A key typed ahead or pasted must not confirm a dialog the person has not seen yet.
@@ -52,6 +53,7 @@ class Dialog(ModalScreen[Answer]):
     """Base: a sheet, and every key goes to `pressed`."""
 
     dims = True  # what lies below, where there are colours to dim
+    hints: tuple[Hint, ...] = ()  # (key, word) for the footer; none where it lies over it
 
     DEFAULT_CSS = "Dialog { align: center middle; }"
 
@@ -182,6 +184,11 @@ class QuestionDialog(Dialog[AnyCommand | None]):
         self.question = question
         self.line = TypedLine(question.default, proposal=True, is_number=question.is_number)
         self.problem = ""
+        typed = bool(question.label)
+        self.hints = (
+            ("enter" if typed else "y", "send"),
+            ("esc" if typed else "n esc", "cancel"),
+        )
 
     def draw(self) -> None:
         """The question in its frame."""
@@ -201,12 +208,11 @@ class QuestionDialog(Dialog[AnyCommand | None]):
             body += [[], [label, *self.line.row(look, room)]]
         for line in chunks(plain(self.problem), inner - 4)[:_PROBLEM_LINES]:
             body.append([text(look, "  "), data(look, line, "bad", bold=True)])
-        send = "enter" if question.label else "y"
-        cancel = "esc" if question.label else "n, esc"
+        (send, _), (cancel, _) = self.hints
         foot = [
             text(look, send, "key", bold=True),
             text(look, " send   ", "text"),
-            text(look, cancel, "key", bold=True),
+            text(look, cancel.replace(" ", ", "), "key", bold=True),
             text(look, " cancel", "text"),
         ]
         title = [text(look, question.title, "warn", bold=True)]
@@ -218,19 +224,26 @@ class QuestionDialog(Dialog[AnyCommand | None]):
         """Send, cancel, or edit the line."""
         confirm = "enter" if self.question.label else "y"
         if event.key == confirm:
-            if not self.is_deaf:
+            if self.is_deaf:
+                self._say(f"asked just now: {confirm} once more sends it")
+            else:
                 self._confirm()
         elif event.key == "escape" or (not self.question.label and event.key in ("n", "q")):
             self.dismiss(None)
-        elif self.question.label and self.line.press(event):
-            self.problem = self.line.problem
-            self.draw()
+        elif not self.question.label:
+            key = event.character if event.is_printable else event.key
+            self._say(f"{key} does nothing here: y sends, n or esc cancels")
+        elif self.line.press(event):
+            self._say(self.line.problem)
+
+    def _say(self, problem: str) -> None:
+        self.problem = problem
+        self.draw()
 
     def _confirm(self) -> None:
         answer = self.question.answer(self.line.content)
         if isinstance(answer, str):
-            self.problem = answer
-            self.draw()
+            self._say(answer)
         else:
             self.dismiss(answer)
 
@@ -239,5 +252,4 @@ class QuestionDialog(Dialog[AnyCommand | None]):
         event.stop()
         if self.question.label and not self.is_deaf:
             self.line.insert(event.text)
-            self.problem = self.line.problem
-            self.draw()
+            self._say(self.line.problem)

@@ -40,6 +40,8 @@ def _order(entry: tuple[int | None, int, Action]) -> tuple[int, int]:
 class PaletteDialog(Dialog[str | None]):
     """Answers with the id of an action, or None."""
 
+    hints = (("↑ ↓", "choose"), ("enter", "does it"), ("esc", "leaves"))
+
     def __init__(self, look: Look, clock: Clock, *, readonly: bool, replays: bool = False) -> None:
         super().__init__(look, clock)
         self.readonly = readonly
@@ -67,11 +69,12 @@ class PaletteDialog(Dialog[str | None]):
         ]
         words = self.problem or ("" if found else "no action has such a name")
         body.append([text(look, "  "), data(look, words, "bad", bold=True)])
+        (do, does), (leave, leaves) = self.hints[-2:]
         foot = [
-            text(look, "enter", "key", bold=True),
-            text(look, " does it   ", "text"),
-            text(look, "esc", "key", bold=True),
-            text(look, " leaves", "text"),
+            text(look, do, "key", bold=True),
+            text(look, f" {does}   ", "text"),
+            text(look, leave, "key", bold=True),
+            text(look, f" {leaves}", "text"),
         ]
         title = [text(look, "actions", "strong", bold=True)]
         reading = [[text(look, f"{len(found):,}", "dim")]]
