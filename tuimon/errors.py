@@ -15,6 +15,7 @@ EXIT_VERSION = 5
 EXIT_FINDINGS = 6
 EXIT_CANNOT_START = 125
 EXIT_INTERRUPTED = 130
+EXIT_CUT = 141  # as of a program that SIGPIPE ends: what it would have said is not known
 
 
 class TuimonError(Exception):
@@ -45,6 +46,12 @@ class IncompatibleVersion(TuimonError):
     """The other side speaks a format this version cannot read."""
 
     exit_code = EXIT_VERSION
+
+
+class OutputClosed(TuimonError):
+    """Whoever read the output has seen enough; nothing is said of it."""
+
+    exit_code = EXIT_CUT
 
 
 class CannotStart(TuimonError):

@@ -5,7 +5,6 @@ Each subcommand imports its half of tuimon when it runs; nothing else is importe
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from tuimon import __version__
+from tuimon.cli.endings import status_after
 from tuimon.cli.grammar import (
     InOrder,
     once_options,
@@ -24,12 +24,9 @@ from tuimon.cli.grammar import (
 )
 from tuimon.cli.reaching import ctl
 from tuimon.cli.replaying import replay
-from tuimon.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_REFUSED, EXIT_USAGE, TuimonError
+from tuimon.errors import EXIT_OK
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-
-EXIT_UNEXPECTED = 1
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -43,40 +40,8 @@ def status_of(argv: list[str] | None = None) -> int:
         result = cli.main(argv, prog_name="tuimon", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else EXIT_OK
-    except click.exceptions.Exit as leave:
-        return leave.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        return EXIT_INTERRUPTED
-    except click.ClickException as error:
-        message = " ".join(error.format_message().split()).rstrip(".")
-        complain(f"{message}; see `{_command_path(error)} --help`")
-        return EXIT_USAGE
-    except BrokenPipeError:
-        # Whoever read our output has seen enough; the interpreter must not flush into the pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK
-    except TuimonError as error:
-        complain(str(error))
-        return error.exit_code
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            complain(f"cannot write the output: {error.strerror}")
-            return EXIT_REFUSED
-        complain(f"unexpected {type(error).__name__}: {error}; please report this")
-        return EXIT_UNEXPECTED
-
-
-def complain(text: str) -> None:
-    """One `tuimon:` line on stderr, safe for a terminal."""
-    from tuimon.model.text import plain
-
-    click.echo(f"tuimon: {plain(text)}", err=True)
-
-
-def _command_path(error: click.ClickException) -> str:
-    context = getattr(error, "ctx", None)
-    return context.command_path if isinstance(context, click.Context) else "tuimon"
+    except (Exception, KeyboardInterrupt) as error:
+        return status_after(error)
 
 
 # A bare group is not a mistake of one word: its help is the answer.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
+
+from tuimon.errors import OutputClosed
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -28,6 +31,23 @@ class InOrder(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
+
+    def make_context(self, *args: Any, **more: Any) -> click.Context:
+        with _closed_told():
+            return super().make_context(*args, **more)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _closed_told():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _closed_told() -> Iterator[None]:
+    """Click ends at a closed pipe by a status of its own; of `OutputClosed` it knows nothing."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise OutputClosed("who read the output has gone") from error
 
 
 class WithGrammar(click.Command):
