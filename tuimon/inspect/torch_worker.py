@@ -21,6 +21,7 @@ from typing import Any, BinaryIO
 import msgspec
 import numpy as np
 
+from tuimon.inspect import bare_pickle
 from tuimon.inspect.dtypes import DTYPES, DType
 from tuimon.inspect.stand_ins import StandIn, may_stand_for
 from tuimon.inspect.statistics import PIECE_BYTES, Raw, measure
@@ -58,6 +59,8 @@ class Opened:
         import torch
 
         is_zip = _checked_zip(path)
+        if not is_zip and (why := bare_pickle.refusal(path)) is not None:
+            raise Refusal(why)
         allowed: list[Any] = []
         while True:
             try:
@@ -146,6 +149,8 @@ def _in_one_line(said: str, kind: str) -> str:
         return f"asks for {what}, which no weights need: not loaded, nothing executed"
     if "allocate" in said or "memory" in said.lower():
         return "takes more memory than a file of its size should"
+    if "Unsupported operand" in said:
+        return "is pickled by a protocol that weights_only does not read: save it by protocol 2"
     inner = said.split("WeightsUnpickler error: ")[-1].strip()
     first = next(iter(inner.splitlines()), "").split(" Please ")[0].split(". ")[0]
     return f"cannot be loaded: {plain(first, 120) or kind}"
