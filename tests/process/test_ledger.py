@@ -131,6 +131,16 @@ def lines() -> list[bytes]:
     ]  # fmt: skip
 
 
+def test_a_run_that_was_told_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    place = files.mirror_folder() / "h-abc.ledger.jsonl"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(lines()[0] + ledger.end_bytes())
+    assert log_of("abc", capsys) == []
+    assert status_of(["ctl", "abc", "log"]) == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "tuimon: run abc was sent no command\n")
+
+
 HOSTILE = {
     "empty": b"",
     "foreign": b"\x7fELF" + bytes(1000),

@@ -221,9 +221,14 @@ def test_dump(feed: Feed, tmp_path: Path) -> None:
             wanted[name] = param.detach().clone()
             wanted[f"{name}.grad"] = param.grad.clone()
         again = applied(feed, commands.Dump(["0.weight"], str(tmp_path / "out")))
-        assert again.new == f"{state.new}-1"
+        assert again.new == f"{state.new}-1" and again.reason == "1 parameter"
+        typo = feed.ask(commands.Dump(["0"], str(tmp_path / "otu" / "a" / "b")))
+        assert typo.reason == f"{tmp_path / 'otu'} does not exist; make it first"
 
     training.with_viewer(viewer)
+    assert "otu" not in folder_listing(tmp_path)
+    (told, _) = [event.text for event in feed.events if event.kind == "dump"]
+    assert told.startswith("dump 0, 2.bias: 3 parameters to ")
     assert len(folder_listing(tmp_path / "out")) == 2
     folder = tmp_path / "out" / folder_listing(tmp_path / "out")[0]
     assert folder_listing(folder) == ["statistics.json", "tensors.safetensors"]

@@ -193,6 +193,8 @@ def print_log(target: Target, *, as_json: bool) -> None:
         ]
         click.echo(json.dumps(rows))
         return
+    if not entries:
+        click.echo(f"tuimon: run {plain(target.token, 200)} was sent no command", err=True)
     for entry in entries:
         when = iso(entry.asked_at_s) or DASH
         click.echo(plain(f"{when}  {entry.by or DASH}  {sentence(entry)}"))

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from tuimon.train.observer import Observer
 
 
+# Folders that are made for what is written: the one named, and that of a repeated run in it. More
+# that are missing are rather a slip of the pen.
+_MAX_MADE = 2
+
+
 class Controls:
     """Validates against the state the training will have when the queue has been worked off.
 
@@ -194,13 +199,16 @@ def matches(name: str, wanted: str) -> bool:
 
 def _folder_problem(directory: str) -> str:
     """Why nothing can be written there, as far as a look tells; "" when it can."""
-    folder = Path(directory)
+    folder, made = Path(directory), 0
     if problem := private.link_problem(folder):
         return problem
     try:
         while not folder.exists() and folder != folder.parent:
-            folder = folder.parent
+            missing, folder = folder, folder.parent
+            made += 1
         shutil.disk_usage(folder)
     except OSError as error:
         return f"{directory[:200]} cannot be used: {error.strerror}"
-    return "" if folder.is_dir() else f"{folder} is not a folder"
+    if not folder.is_dir():
+        return f"{folder} is not a folder"
+    return f"{missing} does not exist; make it first" if made > _MAX_MADE else ""
