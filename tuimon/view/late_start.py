@@ -83,6 +83,7 @@ def seed_series(series: Series, history: SeriesHistory) -> None:
         flags=flags[filled],
         counts=np.frombuffer(history.count, "<u4")[filled],
         newest_step=history.newest_step,
+        width=history.width,
     )
 
 

@@ -6,115 +6,16 @@ has a known width on the screen however uneven the samples are. Knows nothing of
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tuimon.view.frame import (
-    HAS_FINITE,
-    HAS_NAN,
-    HAS_NEG_INF,
-    HAS_POS_INF,
-    Codes,
-    Envelope,
-    Floats,
-)
-
-Steps = npt.NDArray[np.int64]
-Positions = npt.NDArray[np.intp]
+from tuimon.view.blocks import Block, Positions, Steps, block_of
+from tuimon.view.frame import HAS_FINITE, HAS_NAN, HAS_NEG_INF, HAS_POS_INF, Envelope, Floats
 
 LEVEL_SHIFT = 4  # a level's bucket is 16 buckets of the level below
 CHUNK = 1 << 16  # elements folded in one pass: temporaries stay in the cache
 ENTRIES_BEFORE_NEXT_LEVEL = 64  # below this a coarser level saves nothing
 BUCKETS_PER_COLUMN = 4  # a value is displaced by less than a quarter of a column
-
-
-class Block(msgspec.Struct):
-    """Neighbouring buckets in step order; `low` is +inf and `high` -inf without a finite sample.
-
-    `mean` and `weight` speak of finite samples only; `keys` are steps, shifted by the level.
-    """
-
-    keys: Steps
-    low: Floats
-    high: Floats
-    mean: Floats
-    weight: Floats
-    flags: Codes
-
-    @classmethod
-    def empty(cls, capacity: int) -> Block:
-        low, high, mean, weight = np.empty((4, capacity), np.float32)
-        keys, flags = np.empty(capacity, np.int64), np.empty(capacity, np.uint8)
-        return cls(keys, low, high, mean, weight, flags)
-
-    def part(self, start: int, end: int) -> Block:
-        return Block(
-            self.keys[start:end],
-            self.low[start:end],
-            self.high[start:end],
-            self.mean[start:end],
-            self.weight[start:end],
-            self.flags[start:end],
-        )
-
-    def followed_by(self, other: Block) -> Block:
-        columns = self.__struct_fields__
-        pairs = ((getattr(self, name), getattr(other, name)) for name in columns)
-        return Block(*(np.concatenate(pair) for pair in pairs))
-
-    def reserve(self, capacity: int) -> None:
-        """Grow to at least `capacity`, at least doubling."""
-        have = len(self.keys)
-        if capacity > have:
-            for name in self.__struct_fields__:
-                column = getattr(self, name)
-                setattr(self, name, np.resize(column, max(capacity, 2 * have)))
-
-    def write(self, start: int, other: Block) -> None:
-        end = start + len(other.keys)
-        for name in self.__struct_fields__:
-            getattr(self, name)[start:end] = getattr(other, name)
-
-    def grouped(self, starts: Positions, keys: Steps) -> Block:
-        """Reduce the runs that begin at `starts`; `keys` name the runs."""
-        weight = np.add.reduceat(self.weight, starts, dtype=np.float64)
-        total = np.add.reduceat(self.mean.astype(np.float64) * self.weight, starts)
-        return Block(
-            keys,
-            np.minimum.reduceat(self.low, starts),
-            np.maximum.reduceat(self.high, starts),
-            (total / np.maximum(weight, 1.0)).astype(np.float32),
-            weight.astype(np.float32),
-            np.bitwise_or.reduceat(self.flags, starts),
-        )
-
-
-def flags_of(values: Floats) -> Codes:
-    """The `HAS_*` bit of each sample."""
-    finite = np.isfinite(values)
-    if finite.all():
-        return np.full(len(values), HAS_FINITE, np.uint8)
-    flags = np.where(finite, HAS_FINITE, HAS_NAN).astype(np.uint8)
-    flags[values == np.inf] = HAS_POS_INF
-    flags[values == -np.inf] = HAS_NEG_INF
-    return flags
-
-
-def block_of(keys: Steps, values: Floats) -> Block:
-    """One bucket a sample."""
-    flags = flags_of(values)
-    finite = flags == HAS_FINITE
-    if finite.all():
-        return Block(keys, values, values, values, np.ones(len(values), np.float32), flags)
-    return Block(
-        keys,
-        np.where(finite, values, np.float32(np.inf)),
-        np.where(finite, values, np.float32(-np.inf)),
-        np.where(finite, values, np.float32(0)),
-        finite.astype(np.float32),
-        flags,
-    )
 
 
 class RawColumn:
@@ -125,6 +26,8 @@ class RawColumn:
 
     def __init__(self) -> None:
         self.prefix = Block.empty(0)
+        self.prefix_width = 1  # steps of each bucket in it
+        self.prefix_end = 0  # the step before which its last bucket ends
         self.count = 0
         self._values = np.empty(256, np.float32)
         self._start = 0
@@ -182,6 +85,12 @@ class RawColumn:
         if len(self.prefix.keys):
             found = found + np.searchsorted(self.prefix.keys, steps)
         return found
+
+    def begun_before(self, steps: Steps) -> Positions:
+        """The bucket of the prefix that reaches each step from an earlier one, or -1."""
+        index = np.searchsorted(self.prefix.keys, steps) - 1
+        reach = self.prefix.keys[index] + self.prefix_width
+        return np.where((steps < reach) & (steps < self.prefix_end), index, -1)
 
     def step_at(self, index: int) -> int:
         ahead = len(self.prefix.keys)
@@ -321,15 +230,16 @@ class Pyramid:
         ends = source.find(keys)
         start, end = int(ends[0]), int(ends[-1])
         filled = np.flatnonzero(ends[1:] > ends[:-1])
-        if not len(filled):
-            return result
-        starts = (ends[:-1] - start)[filled]
-        reduced = source.part(start, end).grouped(starts, starts)
-        result.flags[filled] = reduced.flags
-        finite = (reduced.flags & HAS_FINITE) != 0
-        low[filled[finite]] = reduced.low[finite]
-        high[filled[finite]] = reduced.high[finite]
-        mean[filled[finite]] = reduced.mean[finite]
+        if len(filled):
+            starts = (ends[:-1] - start)[filled]
+            reduced = source.part(start, end).grouped(starts, starts)
+            result.flags[filled] = reduced.flags
+            finite = (reduced.flags & HAS_FINITE) != 0
+            low[filled[finite]] = reduced.low[finite]
+            high[filled[finite]] = reduced.high[finite]
+            mean[filled[finite]] = reduced.mean[finite]
+        if len(self.raw.prefix.keys) and first_step < self.raw.prefix_end:
+            _reach_in(result, self.raw, edges[:-1])
         return result
 
     def non_finite_near(self, step: int, *, forward: bool) -> int | None:
@@ -375,3 +285,20 @@ def _bad(block: Block) -> npt.NDArray[np.bool_]:
     """Which entries hold a NaN or an infinity."""
     found: npt.NDArray[np.bool_] = (block.flags & (HAS_NAN | HAS_POS_INF | HAS_NEG_INF)) != 0
     return found
+
+
+def _reach_in(result: Envelope, raw: RawColumn, edges: Steps) -> None:
+    """Show a bucket of the prefix also in the columns after the one in which it begins.
+
+    Those are the columns without anything of their own, and the first one of the window.
+    """
+    begun = raw.begun_before(edges)
+    at = np.flatnonzero((begun >= 0) & ((result.flags == 0) | (edges == edges[0])))
+    known, index = raw.prefix, begun[at]
+    result.flags[at] |= known.flags[index]
+    finite = (known.flags[index] & HAS_FINITE) != 0
+    at, index = at[finite], index[finite]
+    result.low[at] = np.fmin(result.low[at], known.low[index])
+    result.high[at] = np.fmax(result.high[at], known.high[index])
+    own = result.mean[at]
+    result.mean[at] = np.where(np.isnan(own), known.mean[index], own)

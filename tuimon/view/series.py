@@ -10,8 +10,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from tuimon.view.blocks import Block
 from tuimon.view.frame import HAS_FINITE, HAS_NAN, HAS_NEG_INF, HAS_POS_INF, Envelope
-from tuimon.view.pyramid import Block, Pyramid
+from tuimon.view.pyramid import Pyramid
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 EMA_KEEP = 0.98
@@ -87,6 +88,7 @@ class Series:
         flags: npt.ArrayLike,
         counts: npt.ArrayLike,
         newest_step: int | None = None,
+        width: int = 1,
     ) -> None:
         """Begin with buckets of a thinned history; without effect once there are samples.
 
@@ -98,6 +100,7 @@ class Series:
             flags: `HAS_*` bits of each bucket, never 0.
             counts: finite samples of each bucket.
             newest_step: step of the newest sample; the last of `steps` when absent.
+            width: steps that each bucket covers.
         """
         keys = np.asarray(steps, np.int64)
         if self._last_step is not None or not len(keys):
@@ -105,7 +108,8 @@ class Series:
         bits = np.asarray(flags, np.uint8)
         finite = (bits & HAS_FINITE) != 0
         weight = np.where(finite, np.maximum(np.asarray(counts), 1), 0)
-        self._pyramid.raw.prefix = Block(
+        raw = self._pyramid.raw
+        raw.prefix = Block(
             keys,
             np.where(finite, _stored(low), np.float32(np.inf)),
             np.where(finite, _stored(high), np.float32(-np.inf)),
@@ -115,6 +119,7 @@ class Series:
         )
         self._seeded = np.maximum(weight, 1).astype(np.int64)
         self._last_step = int(keys[-1]) if newest_step is None else newest_step
+        raw.prefix_width, raw.prefix_end = width, self._last_step + 1
         self._last = float(_stored(last)[-1])
         self._measure()
         self._version += 1
@@ -160,6 +165,7 @@ class Series:
         raw = self._pyramid.raw
         keep = int(raw.find(np.array([step], np.int64))[0])
         self._pyramid.truncate(keep)
+        raw.prefix_end = min(raw.prefix_end, step)
         self._seeded = self._seeded[: len(raw.prefix.keys)]
         self._version += 1
         self._last_step = raw.step_at(keep - 1) if keep else None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tuimon.feed.thinning import SeriesFold
 from tuimon.tui.draw import braille
 from tuimon.tui.draw.axis import TimeWindow
 from tuimon.tui.draw.chart import LABEL_WIDTH, draw_chart
@@ -14,6 +17,7 @@ from tuimon.tui.draw.theme import Look
 from tuimon.tui.keys.time_choices import spike_step
 from tuimon.tui.scene import Scene
 from tuimon.view.frame import HAS_FINITE, HAS_NAN, HAS_NEG_INF, HAS_POS_INF, Frame
+from tuimon.view.late_start import seed_series
 from tuimon.view.series import Series
 
 WIDTH, HEIGHT = 60, 14
@@ -21,6 +25,7 @@ COLUMNS = WIDTH - 2 - LABEL_WIDTH - 1
 BITS = {np.nan: HAS_NAN, np.inf: HAS_POS_INF, -np.inf: HAS_NEG_INF}
 # In a bucket that reaches beyond the window.
 LAST_IN_SIGHT = (300_000, 299_990, 100_001, 299_991)
+LATE_LENGTH, LATE_SPIKE = 100_000, 61_803
 LETTERS = {HAS_NAN: "N", HAS_POS_INF: "I", HAS_NEG_INF: "J"}
 
 
@@ -38,6 +43,35 @@ def zooms(draw: st.DrawFn) -> tuple[int, int, int, int]:
     earliest = max(0, step - span + 1)  # at which the step is the last one in sight
     start = draw(st.integers(earliest, step) | st.sampled_from([earliest, step]))
     return length, step, start, start + span
+
+
+def assert_spike(
+    series: Series,
+    step: int,
+    window: tuple[int, int],
+    glyphs: GlyphSet,
+    *,
+    is_log: bool = False,
+    cap: bool = False,
+    is_alone: bool = False,
+) -> None:
+    """On an axis that holds it there are dots in the upper half, else its mark is at the top.
+
+    Where no other value is in sight it may stand in the middle.
+    """
+    start, end = window
+    scene = Scene(Frame(series={"loss": series}, step=series.last_step), Look(glyphs=glyphs))
+    scene.charts.window = TimeWindow(end - start, end)
+    choice = scene.charts.of("loss")
+    choice.log, choice.cap = is_log, cap
+    rows = draw_chart(scene, "loss", WIDTH, HEIGHT, focused=False)
+    lines = ["".join(part.text for part in row) for row in rows][1:-1]
+    plot = [line[LABEL_WIDTH + 2 : -1] for line in lines]
+    column = (step - start) * COLUMNS // (end - start)
+    near = range(max(0, column - 1), min(COLUMNS, column + 2))
+    rows_down = (HEIGHT - 2) // (1 if is_alone else 2)
+    upper = "".join(plot[row][at] for row in range(rows_down) for at in near)
+    assert upper.strip(), "\n".join(plot)
 
 
 @settings(deadline=None, max_examples=25)
@@ -70,21 +104,34 @@ def test_a_spike_of_one_step_is_seen_in_every_window(
     series, values = series_of(length)
     values[step] = 900.0
     series.extend(np.arange(length), values)
-    scene = Scene(Frame(series={"loss": series}, step=length - 1), Look(glyphs=glyphs))
-    scene.charts.window = TimeWindow(end - start, end)
-    choice = scene.charts.of("loss")
-    choice.log, choice.cap = is_log, cap
-    rows = draw_chart(scene, "loss", WIDTH, HEIGHT, focused=False)
-    lines = ["".join(part.text for part in row) for row in rows][1:-1]
-    plot = [line[LABEL_WIDTH + 2 : -1] for line in lines]
-    column = (step - start) * COLUMNS // (end - start)
-    near = range(max(0, column - 1), min(COLUMNS, column + 2))
-    # On an axis that holds it there are dots in the upper half, else its mark is at the top; where
-    # no other value is in sight it may stand in the middle.
     is_alone = min(end, length) - max(start, 0) == 1
-    rows_down = (HEIGHT - 2) // (1 if is_alone else 2)
-    upper = "".join(plot[row][at] for row in range(rows_down) for at in near)
-    assert upper.strip(), "\n".join(plot)
+    assert_spike(series, step, (start, end), glyphs, is_log=is_log, cap=cap, is_alone=is_alone)
+
+
+@functools.cache
+def thinned_series() -> Series:
+    """What a viewer that comes after 100,000 steps knows: 3,125 buckets, a spike in one of them."""
+    fold = SeriesFold()
+    for step in range(LATE_LENGTH):
+        fold.add(step, 900.0 if step == LATE_SPIKE else 1 + step % 7 / 70)
+    series = Series("loss")
+    seed_series(series, fold.snapshot())
+    return series
+
+
+@settings(deadline=None, max_examples=40)
+@example(8, 0, BRAILLE)
+@example(30, 3, ASCII)
+@given(
+    st.integers(8, 40) | st.integers(8, LATE_LENGTH),
+    st.integers(0, LATE_LENGTH),
+    st.sampled_from([BRAILLE, ASCII]),
+)
+def test_who_comes_late_sees_a_spike_of_one_step_in_every_window_too(
+    span: int, ahead: int, glyphs: GlyphSet
+) -> None:
+    start = max(0, LATE_SPIKE - ahead % span)
+    assert_spike(thinned_series(), LATE_SPIKE, (start, start + span), glyphs)
 
 
 @settings(deadline=None, max_examples=25)

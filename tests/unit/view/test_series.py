@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tuimon.feed.thinning import SeriesFold
 from tuimon.view.frame import HAS_FINITE, HAS_NAN, HAS_NEG_INF, HAS_POS_INF
+from tuimon.view.late_start import seed_series
 from tuimon.view.series import FLOAT32_MAX, Series
 
 VALUES = st.one_of(
@@ -230,6 +232,23 @@ def test_seeded_buckets_come_first():
     assert envelope.flags.tolist() == [8, 8 | HAS_POS_INF, HAS_NAN, 8]
     assert (series.minimum, series.maximum) == (0.5, 5.0)
     assert (series.first_step, series.count) == (0, 300)
+
+
+def test_a_seeded_bucket_is_seen_from_wherever_it_reaches():
+    fold = SeriesFold(max_buckets=4)
+    for step in range(21):
+        fold.add(step, {9: math.nan, 13: 70.0}.get(step, 1.0))
+    series = Series("loss")
+    seed_series(series, fold.snapshot())  # buckets of eight steps
+    inside = series.envelope(10, 14, 4)
+    assert inside.high.tolist() == [70.0] * 4 and inside.low.tolist() == [1.0] * 4
+    assert (inside.flags == HAS_FINITE | HAS_NAN).all()
+    across = series.envelope(13, 19, 2)  # one column begins in the bucket and holds the next one
+    assert across.high.tolist() == [70.0, 1.0]
+    ends = series.envelope(16, 32, 16).flags > 0
+    assert ends.tolist() == [True] * 5 + [False] * 11, "nothing is known of what comes after 20"
+    series.cut(12)
+    assert (series.envelope(8, 16, 8).flags > 0).tolist() == [True] * 4 + [False] * 4
 
 
 def test_many_samples_of_one_step_are_kept():

@@ -12,9 +12,10 @@ from tuimon.tui.draw.chart import draw_chart
 from tuimon.tui.draw.heatmap import HeatPanel
 from tuimon.tui.draw.theme import Look
 from tuimon.tui.scene import LAYERS, Scene
+from tuimon.view.blocks import Block
 from tuimon.view.frame import Frame
 from tuimon.view.heat import Heat
-from tuimon.view.pyramid import Block, Level, RawColumn
+from tuimon.view.pyramid import Level, RawColumn
 from tuimon.view.series import Series
 from tuimon.view.tiers import Tier
 
