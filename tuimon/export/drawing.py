@@ -18,11 +18,13 @@ from tuimon.view.frame import HAS_NAN, HAS_NEG_INF, HAS_POS_INF, Envelope, Float
 from tuimon.view.marks import COMMAND, EVENT, Mark
 
 WIDTH, HEIGHT = 960.0, 220.0
-LEFT, RIGHT, TOP, BOTTOM = 78.0, 12.0, 24.0, 24.0
+# Of charts and of the layers below them, so that a step stands under the same step.
+LEFT, RIGHT, TOP, BOTTOM = 180.0, 84.0, 24.0, 24.0
 COLUMNS = 480
 LETTERS = ((HAS_NAN, "N", "nan"), (HAS_POS_INF, "I", "inf"), (HAS_NEG_INF, "J", "inf"))
 _DECADES_FOR_LOG = 2.0  # a span beyond two powers of ten is unreadable on a linear axis
 _TICKS = 4
+_STEP_TICKS = 6
 _MARKS = 60
 
 
@@ -51,8 +53,7 @@ def chart(title: str, lines: Sequence[Line], window: Window, marks: Sequence[Mar
     parts += [
         tag("text", title, x=LEFT, y=14.0, class_="name"),
         _legend(lines) if len(lines) > 1 else None,
-        tag("text", count(window.first), x=LEFT, y=HEIGHT - 6, class_="tick"),
-        tag("text", count(window.end - 1), x=WIDTH - RIGHT, y=HEIGHT - 6, class_="tick end"),
+        *step_axis(window, TOP, HEIGHT - BOTTOM),
     ]
     parts += _mark_lines(marks, window)
     if len(finite):
@@ -67,6 +68,30 @@ def chart(title: str, lines: Sequence[Line], window: Window, marks: Sequence[Mar
     for line in lines:
         parts += _letters(line.envelope, window)
     return group("svg", parts, viewBox=f"0 0 {WIDTH:g} {HEIGHT:g}", class_="chart", role="img")
+
+
+def step_axis(window: Window, top: float, bottom: float) -> list[Element]:
+    """Round steps with a line each, and the last step beside them."""
+    drawn = []
+    for step in round_steps(window.first, window.end - 1):
+        at = window.x(step)
+        drawn.append(tag("line", x1=at, x2=at, y1=top, y2=bottom, class_="grid"))
+        drawn.append(tag("text", count(step), x=at, y=bottom + 16, class_="tick middle"))
+    last = f"to {count(window.end - 1)}"
+    return [*drawn, tag("text", last, x=WIDTH, y=bottom + 16, class_="tick end")]
+
+
+def round_steps(first: int, last: int) -> list[int]:
+    """The multiples of 1, 2, 2.5 or 5 times a power of ten from first to last, at most six."""
+    power, found = 1, list(range(first, last + 1)) if last - first < _STEP_TICKS else []
+    while not found:
+        for every in (power, 2 * power, 5 * power // 2, 5 * power):
+            multiples = range(-(-first // every) * every, last + 1, every)
+            if len(multiples) <= _STEP_TICKS:
+                found = list(multiples)
+                break
+        power *= 10
+    return found
 
 
 def bars(title: str, counts: Sequence[int], labels: Sequence[str], note: str = "") -> Element:
@@ -146,7 +171,7 @@ def _drawn(
         band = list(zip(x, high, strict=True)) + list(zip(x, low, strict=True))[::-1]
         drawn.append(tag("polygon", points=_points(band), class_=f"band s{place}"))
         if len(x) == 1:
-            drawn.append(tag("circle", cx=x[0], cy=mean[0], r=1.6, class_=f"dot s{place}"))
+            drawn.append(tag("circle", cx=x[0], cy=mean[0], r=2.2, class_=f"dot s{place}"))
         else:
             line = _points(list(zip(x, mean, strict=True)))
             drawn.append(tag("polyline", points=line, class_=f"line s{place}"))

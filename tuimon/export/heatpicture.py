@@ -13,8 +13,8 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
+from tuimon.export.drawing import LEFT, RIGHT, WIDTH, Window, step_axis
 from tuimon.export.elements import group, tag
-from tuimon.model.units import count
 from tuimon.view.frame import (
     ALL_ZERO,
     CELL_NAN,
@@ -45,8 +45,8 @@ PALETTE: dict[int, tuple[int, int, int]] = {
 }
 LEVEL_WORDS = ("1/8×", "1/4×", "1/2×", "usual", "2×", "4×", "8×", "16×")
 MAX_ROWS = 400
-_ROW, _WIDTH, _NAMES = 14.0, 960.0, 300.0
-_NAME_CHARACTERS = 44
+_ROW = 14.0
+_NAME_CHARACTERS = 26
 
 
 def heat_picture(
@@ -62,13 +62,13 @@ def heat_picture(
     """
     rows = len(names)
     height = rows * _ROW
-    parts = [
+    parts: list[Element | None] = [
         tag(
             "image",
             href=data_uri(png(codes)),
-            x=_NAMES,
+            x=LEFT,
             y=0,
-            width=_WIDTH - _NAMES - 110,
+            width=WIDTH - LEFT - RIGHT,
             height=height,
             preserveAspectRatio="none",
             style="image-rendering:pixelated",
@@ -78,15 +78,11 @@ def heat_picture(
         y = row * _ROW + 11
         short = name if len(name) <= _NAME_CHARACTERS else "…" + name[1 - _NAME_CHARACTERS :]
         title = tag("title", name)
-        parts.append(tag("text", title, short, x=_NAMES - 6, y=y, class_="tick end mono"))
+        parts.append(tag("text", title, short, x=LEFT - 6, y=y, class_="tick end mono"))
         if note:
-            parts.append(tag("text", note, x=_WIDTH - 104, y=y, class_="tick bad"))
-    below = height + 14
-    parts += [
-        tag("text", count(first_step), x=_NAMES, y=below, class_="tick"),
-        tag("text", count(end_step - 1), x=_WIDTH - 110, y=below, class_="tick end"),
-    ]
-    view = f"0 0 {_WIDTH:g} {height + 20:g}"
+            parts.append(tag("text", note, x=WIDTH - RIGHT + 6, y=y, class_="tick bad"))
+    parts += step_axis(Window(first_step, end_step), height, height + 3)
+    view = f"0 0 {WIDTH:g} {height + 24:g}"
     return group("svg", parts, viewBox=view, class_="heat", role="img")
 
 

@@ -36,7 +36,8 @@ th,td{text-align:left;padding:.15rem .7rem .15rem 0;border-bottom:1px solid var(
 vertical-align:top}
 svg{width:100%;height:auto;display:block;margin:.3rem 0}
 svg text{font:11px system-ui,sans-serif;fill:var(--ink)}svg .name{font-weight:700}
-svg .tick{fill:var(--soft)}svg .end{text-anchor:end}svg .bad{fill:var(--bad)}
+svg .tick{fill:var(--soft)}svg .end{text-anchor:end}svg .middle{text-anchor:middle}
+svg .bad{fill:var(--bad)}
 svg .mono{font-family:ui-monospace,monospace}svg .letter{fill:#fff;font-weight:700}
 .grid{stroke:var(--line)}.line{fill:none;stroke-width:1.5}.band{opacity:.25;stroke:none}
 .nan{fill:#c2185b}.inf{fill:#d9640f}.event{stroke:var(--bad);stroke-dasharray:3 3}
@@ -101,7 +102,7 @@ def _run(run: PostMortem) -> list[Element | str | None]:
     parts += _titled(
         f"Layers{of}: gradient norms beside what is usual for each", pictures.layers(run.frame)
     )
-    parts += _titled(f"Histograms{of}", pictures.histograms(run.frame, _accused(run)))
+    parts += _titled(f"Histograms{of}", pictures.histograms(run.frame, _accused(run), _failed(run)))
     parts += [_section(each) for each in told if each not in lead]
     parts.append(_section(story.environment(document, *surroundings(run))))
     return parts
@@ -132,6 +133,12 @@ def _accused(run: PostMortem) -> list[str]:
         if each.get("module"):
             named += [name for name in names if name.startswith(f"{each['module']}.")]
     return named
+
+
+def _failed(run: PostMortem) -> int | None:
+    """The first step of which something critical was seen."""
+    seen = [each for each in run.document.get("symptoms") or [] if each["severity"] == "critical"]
+    return min((each["step"] for each in seen if each.get("step") is not None), default=None)
 
 
 def _titled(title: str, parts: Sequence[Element]) -> list[Element]:

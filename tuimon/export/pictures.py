@@ -10,13 +10,14 @@ import numpy as np
 from tuimon.export.drawing import COLUMNS, Line, Window, bars, chart
 from tuimon.export.elements import tag
 from tuimon.export.heatpicture import MAX_ROWS, heat_picture, legend
+from tuimon.feed.past import Past
 from tuimon.model.samples import HISTOGRAM_BINS, HISTOGRAM_LOW, Histogram
-from tuimon.model.units import count
+from tuimon.model.units import count, number
 from tuimon.view.frame import Frame, SeriesView
 from tuimon.view.marks import marks
 
 _HEAT_COLUMNS = 600
-_FEW_STEPS = 8  # below that a column is wider than the screen is high
+_FEW_VALUES = 3  # that are told rather than drawn
 _MOST_CHARTS = 24
 _LAYERS_SHOWN = 3
 _HISTOGRAM_BARS = 33
@@ -33,12 +34,32 @@ def charts(frame: Frame) -> list[Element]:
     groups = _groups(frame.series)
     found, told = [], marks(frame)
     for title, members in groups[:_MOST_CHARTS]:
+        if all(each.count <= _FEW_VALUES for each in members):
+            found.append(_figures(title, members))
+            continue
         columns = max(1, min(COLUMNS, window.end - window.first))
         lines = [
             Line(each.name, each.envelope(window.first, window.end, columns)) for each in members
         ]
         found.append(chart(title, lines, window, told))
     return found
+
+
+def _figures(title: str, members: Sequence[SeriesView]) -> Element:
+    """Series of a few values, as words: dots in a chart say less."""
+    told = []
+    for each in members:
+        values = [f"{number(value)} at step {count(step)}" for step, value in _values(each)]
+        told.append(("" if len(members) == 1 else f"{each.name} ") + ", ".join(values))
+    return tag("p", tag("b", title), f": {'; '.join(told)}; no more were taken", class_="only")
+
+
+def _values(series: SeriesView) -> list[tuple[int, float]]:
+    first, last = series.first_step, series.last_step
+    if first is None or last is None:
+        return []
+    found = series.envelope(first, last + 1, last + 1 - first)
+    return [(first + int(at), float(found.mean[at])) for at in np.flatnonzero(found.flags)]
 
 
 def together(frames: Sequence[Frame], names: Sequence[str]) -> list[Element]:
@@ -85,27 +106,50 @@ def layers(frame: Frame) -> list[Element]:
     return found
 
 
-def histograms(frame: Frame, wanted: Sequence[str]) -> list[Element]:
-    """First and newest histogram of the wanted parameters, or of those that went bad first."""
+def histograms(frame: Frame, wanted: Sequence[str], failed: int | None = None) -> list[Element]:
+    """First and newest histogram of the wanted parameters, or of those that went bad first, and
+    the newest before a failure: of these, and of the one that has the newest of all.
+    """
     past = frame.past
     if past is None or frame.layers is None:
         return []
     found = []
-    names = [name for name in dict.fromkeys([*wanted, *_bad_first(frame), *frame.layers.names])]
+    named = [*wanted, *_bad_first(frame)]
+    newest = _newest_before(past, frame.layers.names, failed)
+    names = dict.fromkeys(
+        [*named[: _LAYERS_SHOWN - 1], *newest, *named[_LAYERS_SHOWN - 1 :], *frame.layers.names]
+    )
     shown = 0
     for name in names:
         rows = []
         for what in ("weight", "gradient", "activation"):
             seen = past.histograms(what, name)
-            if seen:
-                ends = [seen[0][1]] if len(seen) == 1 else [seen[0][1], seen[-1][1]]
-                rows += [_histogram(each) for each in ends]
+            before = _before(seen, failed)
+            shown_steps = sorted({step for step, _ in (*seen[:1], *seen[-1:])} | {*before})
+            rows += [
+                _histogram(each, f" (newest before {count(failed)})" if step in before else "")
+                for step, each in seen
+                if step in shown_steps
+            ]
         if rows:
             found.append(tag("div", tag("h3", name), *rows, class_="histograms"))
             shown += 1
         if shown == _LAYERS_SHOWN:
             break
     return found
+
+
+def _before(seen: Sequence[tuple[int, Histogram]], failed: int | None) -> list[int]:
+    """The step of the newest one before a failure; none without one."""
+    return [step for step, _ in seen if failed is not None and step < failed][-1:]
+
+
+def _newest_before(past: Past, names: Sequence[str], failed: int | None) -> list[str]:
+    """The parameter that was looked at last before a failure."""
+    found = [
+        (step, name) for name in names for step in _before(past.histograms("weight", name), failed)
+    ]
+    return [max(found)[1]] if found else []
 
 
 def _window(frame: Frame) -> Window | None:
@@ -138,7 +182,7 @@ def _bad_first(frame: Frame) -> list[str]:
     return [frame.layers.names[row] for row in sorted(bad, key=lambda row: (first_bad[row], row))]
 
 
-def _histogram(record: Histogram) -> Element:
+def _histogram(record: Histogram, words: str = "") -> Element:
     counts = np.frombuffer(record.counts, "<u4").astype(np.int64)
     bins = HISTOGRAM_BINS
     negative, positive = counts[:bins][::-1], counts[bins : 2 * bins]
@@ -156,4 +200,4 @@ def _histogram(record: Histogram) -> Element:
     labels[-1] = f"2^{HISTOGRAM_LOW + high}"
     bad = [(record.nan, "NaN"), (record.posinf, "+Inf"), (record.neginf, "−Inf")]
     note = " ".join(f"{each:,} {name}" for each, name in bad if each)
-    return bars(f"{record.what}, step {record.step:,}", heights, labels, note)
+    return bars(f"{record.what}, step {record.step:,}{words}", heights, labels, note)

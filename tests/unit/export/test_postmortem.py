@@ -14,6 +14,7 @@ import pytest
 from tests.unit.export.recorded import BAD_STEP, HOSTILE, STEPS, a_night, write
 from tuimon.cli import status_of
 from tuimon.errors import EXIT_NO_RUN, EXIT_REFUSED, EXIT_USAGE
+from tuimon.export import drawing
 from tuimon.export.postmortem import open_run
 from tuimon.export.story import verdict
 from tuimon.model import commands
@@ -94,7 +95,7 @@ def test_what_is_not_finite_is_drawn_where_it_was(tmp_path: Path) -> None:
     page = Page(report(write(tmp_path / "run", a_night()), tmp_path / "x.html"))
     bands = [attrs for tag, attrs in page.tags if tag == "rect" and attrs.get("class") == "nan"]
     assert len(bands) == 2, "loss and grad_norm"
-    left, right = 78.0, 960.0 - 12.0  # the edges of the plot
+    left, right = drawing.LEFT, drawing.WIDTH - drawing.RIGHT  # the edges of the plot
     for band in bands:
         began = (float(band["x"] or 0) - left) / (right - left)
         assert began == pytest.approx(BAD_STEP / STEPS, abs=1 / STEPS)
