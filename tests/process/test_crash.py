@@ -62,6 +62,7 @@ def test_a_crash_stands_in_the_report(tmp_path: Path) -> None:
     bare = python(tmp_path, "train.py")
     watched = tuimon_run(tmp_path, "--report", str(report), "train.py", scribe=True)
     assert (watched.stdout, watched.theirs, watched.status) == (bare.stdout, bare.stderr, 1)
+    assert "the run ended after step 2 by IndexError" in watched.stderr
     document = json.loads(report.read_text())
     assert document["outcome"] == "crashed"
     (symptom,) = [each for each in document["symptoms"] if each["kind"] == "exception"]

@@ -237,7 +237,7 @@ class Watching:
             return f"first non-finite value: {what} at step {step:,}{ending}; {where}"
         if self._kind == "exception" and self._code != CannotStart.exit_code:
             step_reached = (
-                "before the first step" if session.step is None else f"at step {session.step:,}"
+                "before the first step" if session.step is None else f"after step {session.step:,}"
             )
             return f"the run ended {step_reached} by {self._detail}; {where}"
         if self._kind == "ok" and session.watch.off:
