@@ -179,6 +179,12 @@ async def test_a_wait_shows_since_when_and_what_it_has_cost() -> None:
         lines = (await viewer.show(replace(frame, waits_for_s=200.6))).splitlines()
         assert "PAUSED 3m20s cost 2.01" in lines[0]
         assert "breakpoint 2: loss > 9 (loss = 11)" in lines[1] and "1m48s" in lines[1]
+        told = " ".join((await viewer.press("x")).split())
+        assert "the update that is held" in told and "after the training goes on │" in told
+        await viewer.press("escape")
+        await viewer.show(replace(frame, hold_left_s=None))
+        assert "after it stays paused" in " ".join((await viewer.press("x")).split())
+        await viewer.press("escape")
         await viewer.press("space")
         await viewer.until_sent(1)
         assert not isinstance(viewer.session.sent[0], Pause)

@@ -149,16 +149,18 @@ def _stop(scene: Scene) -> Intent:
 
 
 def _skip(scene: Scene) -> Intent:
-    held = scene.frame.state == HELD
+    state = scene.frame.state
+    paused = state == PAUSED and scene.frame.hold_left_s is None
+    held = state == HELD or (state == PAUSED and not paused)  # a breakpoint holds as well
     # A training that goes on is further by the time of the answer.
-    step = scene.frame.step if scene.frame.state == PAUSED else None
+    step = scene.frame.step if paused else None
     next_step = "the update that comes next" if step is None else f"update {step + 1:,}"
     return Question(
         "skip an update",
         (
             ("leaves out", "the update that is held" if held else next_step),
             ("keeps", "weights and optimizer state as they are"),
-            ("after", "the training goes on" if held else "the training goes on as before"),
+            ("after", "it stays paused" if paused else "the training goes on"),
         ),
         lambda _: SkipUpdate(),
     )
