@@ -36,8 +36,11 @@ def extremes(steps: int) -> list[int]:
     return [steps * share // 9 + share for share in range(1, 9)]
 
 
-def train(steps: int, rate: float, *, watched: bool) -> float:
-    """The loop; steps a second. It never moves its weights, so that losses stay as they are."""
+def train(steps: int, rate: float, *, watched: bool) -> tuple[float, float]:
+    """The loop; steps a second of the clock, and those that a whole core would make.
+
+    It never moves its weights, so that losses stay as they are.
+    """
     import torch
 
     import tuimon
@@ -48,16 +51,18 @@ def train(steps: int, rate: float, *, watched: bool) -> float:
     batch, odd = torch.randn(4, 8), set(extremes(steps))
     if watched:
         tuimon.watch(model, optimizer)
-    begun_s = time.perf_counter()
+    begun_s, used_s = time.perf_counter(), 0.0
     for step in range(steps):
+        since_s = time.thread_time()
         optimizer.zero_grad()
         loss = model(batch).pow(2).mean()
         loss = loss / loss.detach() * (EXTREME if step in odd else USUAL)
         loss.backward()
         optimizer.step()
+        used_s += time.thread_time() - since_s
         while rate and time.perf_counter() < begun_s + step / rate:
             pass  # a sleep is too coarse
-    return steps / (time.perf_counter() - begun_s)
+    return steps / (time.perf_counter() - begun_s), steps / used_s
 
 
 def windows(step: int, steps: int) -> Iterator[tuple[int, int]]:
@@ -112,11 +117,14 @@ def looked_at(steps: int, rate: float) -> None:
             first = watch_run(runs[0])
             frame = until_last(first, steps, training)
             assert training.stdout is not None
-            reached = float(training.stdout.readline())
+            reached = training.stdout.readline()
             training.wait(PATIENCE_S)
         finally:
             training.kill()
-    print(f"{steps:,} steps: {float(alone.stdout):,.0f} a second alone, {reached:,.0f} watched\n")
+    print(
+        f"{steps:,} steps\n\n| loop | steps a second | steps a second of its own processor time |"
+    )
+    print(f"|---|---|---|\n| alone | {alone.stdout.strip()} |\n| watched | {reached.strip()} |\n")
     print("| viewer | losses known | lost | windows in which an extreme stands out |")
     print("|---|---|---|---|")
     print(row("from the start", frame, steps))
@@ -134,7 +142,8 @@ def main() -> None:
     parser.add_argument("--train", choices=["alone", "watched"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.train:
-        print(train(options.steps, options.rate, watched=options.train == "watched"), flush=True)
+        rates = train(options.steps, options.rate, watched=options.train == "watched")
+        print(" | ".join(f"{each:,.0f}" for each in rates), flush=True)
         return
     with tempfile.TemporaryDirectory() as home:
         os.environ |= {"TUIMON_DIR": f"{home}/runs", "XDG_STATE_HOME": f"{home}/state"}
