@@ -154,7 +154,7 @@ def test_reaching_in_from_a_script(endless: subprocess.Popen[str], tmp_path: Pat
     assert [(row["pid"], row["state"]) for row in listed] == [(endless.pid, "paused")]
     assert set(listed[0]) == {
         "id", "name", "host", "pid", "ranks", "state", "step", "started_at", "exit",
-        "ranks_here", "waits_s", "cost",
+        "ranks_here", "lost_spawner", "waits_s", "cost",
     }  # fmt: skip
     assert tuimon("ctl", run, "step", "2")[0] == 0
     status, out, _ = tuimon("ctl", run, "clip", "on", "--max-norm", "1.5", "--timeout", "0.2")

@@ -11,14 +11,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from tests.process.stand_in import PATIENCE_S, StandIn, until
+from tuimon.cli import status_of
 from tuimon.errors import NoSuchRun, Refused
-from tuimon.feed import registry
+from tuimon.feed import jobs, registry
 from tuimon.feed.chronicle import Chronicle
 from tuimon.feed.codec import decode
 from tuimon.feed.history import write_history
-from tuimon.feed.registry import ExitInfo
+from tuimon.feed.process import start_ticks
+from tuimon.feed.registry import ExitInfo, RankInfo
 from tuimon.feed.ring import RingReader
 from tuimon.model.commands import Pause, SetMaxNorm
 from tuimon.view.frame import (
@@ -51,6 +54,38 @@ def session(stand_in: StandIn) -> Iterator[Session]:
     session = watch_run(stand_in.run_id, by="tester@here (test)")
     yield session
     session.close()
+
+
+@pytest.mark.parametrize("kind", ["launcher", "parent"])
+def test_who_spawned_it_was_killed(kind, stand_in, session, capsys):
+    """The training goes on, and nobody waits for it or ends it any more: told within seconds."""
+    spawner = subprocess.Popen(["sleep", "60"])
+    them = RankInfo(0, spawner.pid, start_ticks(spawner.pid), "none.ring")
+    registry.save(structs.replace(registry.load(stand_in.info.path), **{kind: them}))
+    stand_in.order("steps 5")
+    frame = until(session, lambda frame: frame.step == 4)
+    assert frame.state_detail == ""
+    spawner.kill()
+    spawner.wait()
+    killed_s = time.monotonic()
+    frame = until(session, lambda frame: frame.state_detail != "")
+    assert time.monotonic() - killed_s < 5, "and not whenever"
+    assert frame.state == LIVE and f"pid {spawner.pid}, which spawned it, is gone" in frame.state_detail
+    assert "stop" in frame.state_detail
+    stand_in.order("word paused")
+    frame = until(session, lambda frame: frame.state == PAUSED)
+    assert f"pid {spawner.pid}, which spawned it, is gone" in frame.state_detail
+    capsys.readouterr()
+    assert status_of(["ls"]) == 0
+    assert f"pid {spawner.pid}, which spawned it, is gone" in capsys.readouterr().out
+    assert status_of(["doctor", stand_in.run_id, "--json"]) == 0
+    assert f"(pid {spawner.pid}) is gone" in capsys.readouterr().out
+
+
+def test_a_child_that_is_a_run_of_its_own_knows_who_spawned_it(stand_in):
+    place = jobs.Place(launcher=stand_in.info.folder)
+    child, _, is_new = jobs.enter(place, name="child", argv=["child.py"])
+    assert is_new and child.parent == stand_in.info.ranks[0] and child.launcher is None
 
 
 def test_a_run_from_first_step_to_goodbye(stand_in, session):

@@ -72,6 +72,7 @@ def describe(info: RunInfo, now_s: float, price: float | None = None) -> dict[st
         if ended is None
         else {"kind": ended.kind, "code": ended.code, "detail": ended.detail},
         "ranks_here": len(info.ranks),
+        "lost_spawner": (registry.lost_spawner(info) or None) if alive else None,
         "waits_s": waits_s,
         "cost": cost_of(waits_s, price),
     }
@@ -142,6 +143,8 @@ def _cells(row: dict[str, Any], now_s: float) -> tuple[str, ...]:
         code = "" if end["code"] is None else f" {end['code']}"
         detail = f": {end['detail']}" if end["detail"] else ""
         how = f"{end['kind']}{code}{detail}"
+    elif row["lost_spawner"]:
+        how = f"pid {row['lost_spawner']}, which spawned it, is gone"
     elif row["state"] == STATE_NAMES[UNWATCHED]:
         how = f"tuimon doctor {row['id']} says why"
     return (

@@ -80,6 +80,7 @@ def enter(
             ranks_here=place.ranks_here,
             leads=place.leads,
             total_steps=total_steps,
+            parent=_parent(place),
             environ=environ,
         )
         return info, info.ranks[0], True
@@ -141,6 +142,16 @@ def record_exits(
 def _spawned(place: Place) -> tuple[RunInfo, RankInfo] | None:
     """Join the run of the process that spawned this one."""
     return _join(Path(place.launcher), place) if place.launcher else None
+
+
+def _parent(place: Place) -> RankInfo | None:
+    """The process that spawned this one, where it is watched."""
+    if not place.launcher:
+        return None
+    with contextlib.suppress(TuimonError):
+        info = registry.load(Path(place.launcher))
+        return info.launcher or info.ranks[0]
+    return None
 
 
 def _newest(place: Place, environ: Mapping[str, str]) -> tuple[RunInfo, RankInfo] | None:

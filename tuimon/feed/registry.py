@@ -59,6 +59,7 @@ class RunInfo(msgspec.Struct, frozen=True):
         job: what their training is known by on this host; "" for a process that is alone.
         ranks_here: how many ranks will come on this host; 0 where nobody has said so.
         launcher: the process that spawned the ranks, where it made the run and trains nothing.
+        parent: the watched process that spawned this one, where that is a run of its own.
         closed: nobody joins any more.
         total_steps: how many updates it will make, where who started it has said so.
     """
@@ -85,6 +86,7 @@ class RunInfo(msgspec.Struct, frozen=True):
     launcher: RankInfo | None = None
     closed: bool = False
     total_steps: int | None = None
+    parent: RankInfo | None = None
 
     @property
     def path(self) -> Path:
@@ -142,6 +144,7 @@ def create_run(
     ranks_here: int = 0,
     leads: bool = True,
     total_steps: int | None = None,
+    parent: RankInfo | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> RunInfo:
     """Make the folder of a new run for the calling process and write its `run.json`.
@@ -170,6 +173,7 @@ def create_run(
         job=job,
         ranks_here=ranks_here,
         total_steps=total_steps,
+        parent=parent,
     )
     save(info)
     return info
@@ -296,6 +300,13 @@ def rank_is_alive(rank: RankInfo) -> bool:
 def is_alive(info: RunInfo) -> bool:
     """Whether any process of the run still exists on this host."""
     return is_here(info) and any(map(rank_is_alive, info.processes))
+
+
+def lost_spawner(info: RunInfo) -> int:
+    """Pid of the process that spawned this run or its ranks, where that is gone; else 0."""
+    spawner = info.launcher or info.parent
+    is_lost = spawner is not None and is_here(info) and not rank_is_alive(spawner)
+    return spawner.pid if spawner is not None and is_lost else 0
 
 
 def is_here(info: RunInfo) -> bool:

@@ -111,6 +111,7 @@ class Beat(Message, frozen=True, array_like=True, tag=6):
     lost: dict[str, int] = {}
     deleted: bool = False
     scribe_has_left: bool = False
+    lost_spawner: int = 0
 
 
 class Ask(Message, frozen=True, array_like=True, tag=7):
@@ -383,6 +384,7 @@ def _beat(pulse: Pulse, trainer: RingTail, scribe: RingTail) -> Beat:
         lost=lost,
         deleted=pulse.is_deleted,
         scribe_has_left=pulse.scribe_has_left,
+        lost_spawner=pulse.lost_spawner,
     )
 
 

@@ -150,6 +150,7 @@ class Pulse:
         exit: how it ended, where somebody has written that down.
         is_deleted: its folder is gone.
         scribe_has_left: there was a scribe, and there is none any more.
+        lost_spawner: pid of the process that spawned it, where that is gone; else 0.
     """
 
     def __init__(
@@ -167,6 +168,7 @@ class Pulse:
         self.exit: ExitInfo | None = _exit_of(info, self._me)
         self.is_deleted = False
         self.scribe_has_left = False
+        self.lost_spawner = 0
 
     @property
     def ring(self) -> Path:
@@ -186,6 +188,7 @@ class Pulse:
             self._reread()
             self.is_deleted = not self.ring.exists()
             self.scribe_has_left = scribe_has_left(self.info.path)
+            self.lost_spawner = registry.lost_spawner(self.info)
             if self._alive:
                 elsewhere = self.info.host != socket.gethostname()
                 self._alive = elsewhere or registry.rank_is_alive(self._me)

@@ -203,8 +203,11 @@ class Scribe:
 
     def _on_end_of(self, follower: Follower) -> None:
         """A process of several has left."""
-        if follower is not self._crew.launcher and follower.goodbye is None:
+        if follower.goodbye is None and follower is not self._crew.launcher:
             self._event("critical", "killed", self._crew.words_of(follower))
+        elif follower.goodbye is None and not all(each.is_over for each in self._crew.ranks):
+            who = f"the process that spawned the ranks (pid {follower.me.pid})"
+            self._event("warning", "launcher-gone", f"{who} {follower.exit.detail}; they go on")
         self._compare_ranks()
 
     def _end(self) -> None:

@@ -16,8 +16,6 @@ from typing import Any
 from tuimon.feed.jobs import Place
 from tuimon.feed.process import start_ticks
 
-_ALONE = Place()
-
 
 def find_place(
     environ: Mapping[str, str] = os.environ, argv: list[str] | None = None, launcher: str = ""
@@ -32,7 +30,7 @@ def find_place(
     told = None if _is_spawned() else _told(environ, argv or [""])
     joined = _process_group()
     if joined is None:
-        return told or _ALONE
+        return told or Place(launcher=launcher)
     rank, size, store = joined
     if told is not None and told.one_attempt and told.rank == rank:
         return told

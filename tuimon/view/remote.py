@@ -106,6 +106,7 @@ class RelaySource:
             lost=lost,
             deleted=beat.deleted,
             scribe_has_left=beat.scribe_has_left,
+            lost_spawner=beat.lost_spawner,
             link=trouble,
             link_lost_for_s=lost_for_s,
         )

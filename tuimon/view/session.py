@@ -22,7 +22,7 @@ from tuimon.model.text import plain
 from tuimon.view.frame import OTHER_VERSION, WAITING, Exit, Frame
 from tuimon.view.late_start import apply_history
 from tuimon.view.source import Source, hello_of, open_source
-from tuimon.view.staleness import Signs, fresh_readings, judge
+from tuimon.view.staleness import Signs, fresh_readings, judge, left_behind
 from tuimon.view.store import RunState, Standing
 from tuimon.view.waits import with_wait
 
@@ -83,7 +83,7 @@ class Session:
             self._is_gone = True
             self.state.ledger.expire("the training ended before it was applied")
         frame = self.state.frame(standing)
-        frame = with_wait(frame, status.changed_s, now_s)
+        frame = with_wait(frame, status.changed_s, now_s, left_behind(status))
         return replace(
             frame,
             system=fresh_readings(now_s, frame.state, frame.system),

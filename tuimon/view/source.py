@@ -46,6 +46,7 @@ class SourceStatus:
         lost: records that did not arrive, by reason.
         deleted: the run folder is gone from the disk; what was open stays readable.
         scribe_has_left: nobody takes readings, keeps the history and looks for causes any more.
+        lost_spawner: pid of the process that spawned it, where that is gone; else 0.
         link: why there is no connection to the run's host at the moment, as half a sentence.
         link_lost_for_s: for how long there has been none.
     """
@@ -60,6 +61,7 @@ class SourceStatus:
     lost: dict[str, int] = field(default_factory=dict)
     deleted: bool = False
     scribe_has_left: bool = False
+    lost_spawner: int = 0
     link: str = ""
     link_lost_for_s: float = 0.0
 
@@ -157,6 +159,7 @@ class RingSource:
             lost=self._lost(),
             deleted=self._pulse.is_deleted,
             scribe_has_left=self._pulse.scribe_has_left,
+            lost_spawner=self._pulse.lost_spawner,
         )
 
     def close(self) -> None:

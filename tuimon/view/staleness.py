@@ -104,12 +104,23 @@ def judge(now_s: float, status: SourceStatus, signs: Signs) -> Standing:
     where = "before its first update" if signs.step is None else f"after step {count(signs.step)}"
     if status.word == PAUSED:
         detail = f"paused {where}, before the next update: resume it, or let it do one step"
-        detail += f"; {_NO_SCRIBE}" if status.scribe_has_left else ""
+        detail = "; ".join([detail, *left_behind(status)])
         return Standing(PAUSED, detail, lost=status.lost)
     if status.word == HELD:
         detail = f"held at the scene {where}: look at the layers and events, then resume it"
         return Standing(HELD, detail, lost=status.lost)
     return _moving(now_s, status, signs)
+
+
+def left_behind(status: SourceStatus) -> list[str]:
+    """Who should be there beside the training, and is not."""
+    words = [_NO_SCRIBE] if status.scribe_has_left else []
+    if status.lost_spawner:
+        words.append(
+            f"pid {status.lost_spawner}, which spawned it, is gone: "
+            "Q or `tuimon ctl RUN stop` ends the rest"
+        )
+    return words
 
 
 def _unwatched(signs: Signs) -> str:
@@ -144,8 +155,7 @@ def _moving(now_s: float, status: SourceStatus, signs: Signs) -> Standing:
         state, detail = LATE, f"{what}: {why}; nothing to do yet"
     elif signs.step is None:
         detail = f"{what}: {why}"
-    if status.scribe_has_left:
-        detail = "; ".join(filter(None, (_NO_SCRIBE, detail)))
+    detail = "; ".join(filter(None, (*left_behind(status), detail)))
     return Standing(state, detail, silent_s, lost=status.lost)
 
 

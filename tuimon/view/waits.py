@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tuimon.model.units import duration_s, number
@@ -13,13 +14,14 @@ PAUSE = "pause"
 _HOUR_S = 3600.0
 
 
-def with_wait(frame: Frame, changed_s: float, now_s: float) -> Frame:
+def with_wait(frame: Frame, changed_s: float, now_s: float, beside: Sequence[str] = ()) -> Frame:
     """The frame with what is known of its wait.
 
     Args:
         frame: of a run in any state.
         changed_s: unix time of the last change of its state, 0 where that is not known.
         now_s: unix time, by the clock of this viewer.
+        beside: what else a person must know.
     """
     if frame.state not in (PAUSED, HELD):
         return frame
@@ -37,7 +39,7 @@ def with_wait(frame: Frame, changed_s: float, now_s: float) -> Frame:
         detail = f"paused {began.detail}{where}: {keys}; {lasting}"
     return replace(
         frame,
-        state_detail=detail or frame.state_detail,
+        state_detail="; ".join([detail, *beside]) if detail else frame.state_detail,
         waits_for_s=max(0.0, now_s - changed_s) if changed_s > 0 else None,
         hold_left_s=None if until_s is None else max(0.0, until_s - now_s),
     )

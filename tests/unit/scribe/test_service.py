@@ -8,13 +8,14 @@ import shutil
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from tuimon.diagnose.engine import Engine
-from tuimon.feed.codec import encode
+from tuimon.feed.codec import decode, encode
 from tuimon.feed.history import read_history
-from tuimon.feed.registry import RunInfo, create_run, load
-from tuimon.feed.ring import RingWriter
-from tuimon.model.records import Goodbye, Hello, Record, RingLost, Step
+from tuimon.feed.registry import RankInfo, RunInfo, create_run, load, save
+from tuimon.feed.ring import RingReader, RingWriter
+from tuimon.model.records import Event, Goodbye, Hello, Record, RingLost, Step
 from tuimon.scribe.follower import how_it_ended
 from tuimon.scribe.service import FOLDER_EVERY_S, HISTORY_EVERY_S, IDLE_WAIT_S, Scribe
 from tuimon.scribe.trainer import Trainer
@@ -65,6 +66,19 @@ def test_the_history_is_written_when_something_changed(bench: Bench):
     history = read_history(file)
     assert history is not None
     assert (history.up_to_sequence, history.totals.last_step) == (2, 0)
+
+
+def test_a_launcher_that_was_killed_is_told_while_the_ranks_go_on(bench: Bench):
+    bench.put(Step(0, 0, loss=1.0))
+    assert bench.turn_after(0.0)
+    gone = RankInfo(0, 1 << 30, 7, "none.ring")
+    save(structs.replace(bench.info, launcher=gone, world_size=2))
+    for _ in range(3):
+        assert bench.turn_after(1.0)
+    told = [decode(each) for each in RingReader(bench.info.scribe_ring).read(1000, 1.0)]
+    (event,) = (each for each in told if isinstance(each, Event))
+    assert (event.kind, event.severity) == ("launcher-gone", "warning")
+    assert f"(pid {1 << 30}) ended without a last word" in event.text and "go on" in event.text
 
 
 def test_run_json_that_vanished_is_written_again(bench: Bench):

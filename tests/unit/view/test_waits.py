@@ -31,6 +31,8 @@ def test_who_waits_and_until_when(
     frame = Frame(state=state, events=events, state_detail="as it was told")
     found = with_wait(frame, 28.0, 40.0)
     assert words in found.state_detail
+    alone = with_wait(frame, 28.0, 40.0, ["the scribe has left"]).state_detail
+    assert alone.endswith("; the scribe has left") or words == "as it was told"
     assert (found.waits_for_s, found.hold_left_s) == (12.0, left_s)
 
 

@@ -160,6 +160,9 @@ def _processes(info: RunInfo) -> Check:
         todo = f"tuimon attach {info.id} still shows what it was; a new run needs tuimon run"
         return Check("run", "process", WARN, "it has ended", todo)
     pids = ", ".join(str(each.pid) for each in alive[:8])
+    if pid := registry.lost_spawner(info):
+        said = f"pid {pids}; the process that spawned it (pid {pid}) is gone"
+        return Check("run", "process", WARN, said, f"tuimon ctl {info.id} stop ends the rest")
     missing = len(info.processes) - len(alive)
     if missing:
         said = f"pid {pids}; {missing} of {len(info.processes)} have ended"
