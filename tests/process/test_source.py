@@ -70,7 +70,8 @@ def test_who_spawned_it_was_killed(kind, stand_in, session, capsys):
     killed_s = time.monotonic()
     frame = until(session, lambda frame: frame.state_detail != "")
     assert time.monotonic() - killed_s < 5, "and not whenever"
-    assert frame.state == LIVE and f"pid {spawner.pid}, which spawned it, is gone" in frame.state_detail
+    assert frame.state == LIVE
+    assert f"pid {spawner.pid}, which spawned it, is gone" in frame.state_detail
     assert "stop" in frame.state_detail
     stand_in.order("word paused")
     frame = until(session, lambda frame: frame.state == PAUSED)
