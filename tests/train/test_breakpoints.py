@@ -14,6 +14,7 @@ import tuimon
 from tests.train.conftest import Feed, wait_for
 from tests.train.test_gate import Training, applied
 from tuimon.model import commands
+from tuimon.model.autopsy import Autopsy
 from tuimon.model.breakpoints import Breakpoints
 from tuimon.model.records import NAN, PAUSED, RUNNING, CommandState, DeviceStats, Event
 from tuimon.train import monitor as monitors
@@ -130,7 +131,8 @@ def test_what_is_decided_at_a_hit_is_about_the_update_that_is_held(feed: Feed) -
         applied(feed, commands.Resume())
         left_out.append(at)
         wait_for(lambda: training.steps_done > at + 1)
-        assert hold() > at
+        at = hold()
+        applied(feed, commands.RunAutopsy())
         clip = applied(feed, commands.SetClip("on", 1e-9))
         applied(feed, commands.Resume())
         wait_for(lambda: training.steps_done > (clip.step or 0) + 1)
@@ -139,6 +141,7 @@ def test_what_is_decided_at_a_hit_is_about_the_update_that_is_held(feed: Feed) -
         applied(feed, commands.Resume())
         wait_for(lambda: training.steps_done > (off.step or 0) + 1)
         steps = feed.steps
+        assert [each.step for each in feed.of(Autopsy)] == [at]
         assert [step.step for step in steps if step.left_out] == left_out
         clipped = [step.step for step in steps if (step.grad_norm_clipped or 1) < 1e-8]
         assert clipped == list(range(clip.step or 0, off.step or 0)), "from the held update on"

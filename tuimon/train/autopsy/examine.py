@@ -85,6 +85,7 @@ class Examiner:
         self.before_backward = within(TAP, self._before_backward)
         self.on_loss = within(TAP, self._on_loss)
         self.at_gate = within(TAP, self._at_gate)
+        self.while_held = within(TAP, self._while_held)
         self.on_weights = within(TAP, self._on_weights)
 
     def adopt(self, policy: Policy) -> None:
@@ -146,6 +147,12 @@ class Examiner:
             self._examine(trigger, track=track, measured=measured)
         self.requested = False
         self.nodes.drop()
+
+    def _while_held(self, track: Track) -> None:
+        """Asked for at a hold, when the gate had its look at this update already."""
+        self.requested = False
+        if self._affordable:
+            self._examine(REQUEST, track=track, measured=track.update.measured)
 
     def _doubt(self, track: Track, measured: Measured | None) -> None:
         """A GradScaler is about to leave an update out, which may not be its own business."""

@@ -214,3 +214,5 @@ class Breaks:
         waited_s = observer.gate.break_here(track, observer.examiner.policy.hold_limit_s)
         track.update.waited_s += waited_s
         observer.times.cost_s -= waited_s  # waiting was asked for; it is not a cost
+        if observer.examiner.requested:
+            observer.examiner.while_held(track)
