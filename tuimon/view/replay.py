@@ -65,8 +65,7 @@ class ReplaySession:
             stopwatch: seconds that pass for the person.
         """
         self.playing = playing
-        self.speed = 1.0
-        self.follows = False
+        self.speed, self.follows = 1.0, False
         self.folder = ""
         self._recording = recording
         self._path = path
@@ -76,10 +75,10 @@ class ReplaySession:
         self._target: int | None = None
         self._stops = Stops(recording)
         self._measure()
-        self._notice = "this run goes on: J end follows it" if self._recording.grows else ""
+        self._notice = "this run goes on: J end follows it" if recording.grows else ""
         self._rewind()
         # Until the place is reached there is nothing to see, and nothing that has to be drawn.
-        self._opening = None if at is None else self._begun()
+        self._opening = None if at is None else _begun(recording)
         if at is not None:
             self.go_to(at)
 
@@ -126,8 +125,8 @@ class ReplaySession:
         self.follows = self._recording.grows and at_edge
         standing = _standing_of(self, self._recording, self._target)
         self._opening = self._opening if self.is_busy else None
-        state = self.state if self._opening is None else self._opening
-        return replace(state.frame(standing), replay=_place_of(self, self._now_s))
+        frame = (self._opening or self.state).frame(standing)
+        return replace(frame, replay=_place_of(self, self._now_s))
 
     def toggle(self) -> None:
         """Play or pause; at an end that stays, play from the beginning again."""
@@ -222,19 +221,12 @@ class ReplaySession:
         self._start_at(0, self._recording.segments[0].checkpoint())
 
     def _start_at(self, segment: int, history: History | None) -> None:
-        self.state = self._begun()
+        self.state = _begun(self._recording)
         self._reel = Reel(self._recording, segment)
         self._now_s = self._target = None
         self._stops.give_up()
         if history is not None:
             apply_history(self.state, history)
-
-    def _begun(self) -> RunState:
-        """What is known before the first record."""
-        state = RunState()
-        if self.info is not None and self.info.ranks:
-            state.apply(hello_of(self.info, self._recording.rank))
-        return state
 
     def _heading_for(self) -> int | None:
         """The step of the picture, or that a key has asked for."""
@@ -295,6 +287,14 @@ class ReplaySession:
             here = self.last_step
         told = self._reel.told if self._target is None else 0
         return self._stops.before(max(here or 0, told))
+
+
+def _begun(recording: Recording) -> RunState:
+    """What is known before the first record."""
+    state = RunState()
+    if recording.info is not None and recording.info.ranks:
+        state.apply(hello_of(recording.info, recording.rank))
+    return state
 
 
 def _standing_of(session: ReplaySession, recording: Recording, target: int | None) -> Standing:
