@@ -65,8 +65,7 @@ class ReplaySession:
             stopwatch: seconds that pass for the person.
         """
         self.playing = playing
-        self.speed, self.follows = 1.0, False
-        self.folder = ""
+        self.speed, self.follows, self.folder = 1.0, False, ""
         self._recording = recording
         self._path = path
         self._stopwatch = stopwatch
