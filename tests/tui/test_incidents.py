@@ -29,7 +29,9 @@ from tuimon.tui.draw.glyphs import ASCII
 from tuimon.tui.keys.actions import ACTIONS
 from tuimon.tui.once import verdict_of
 from tuimon.tui.panels.header import HOLD_KEYS
+from tuimon.tui.stories.story import as_text
 from tuimon.view.frame import GONE, LIVE, Exit
+from tuimon.view.incidents import of_autopsy
 
 VERDICT = "step 147: aten::log gave -Inf in loss code, train.py:24"
 
@@ -170,6 +172,20 @@ async def test_a_second_hold_at_the_same_place_tells_its_own_step() -> None:
         assert "step 155: aten::log gave -Inf" in viewer.text.splitlines()[1]
         assert "as at step 147, whose figures follow" in viewer.text
         assert "-Inf 3 of 192" in viewer.text
+
+
+async def test_while_it_is_held_an_incident_has_its_cause_or_says_that_it_is_awaited() -> None:
+    frame = held_frame(hold_left_s=299.0)
+    hold = frame.events[-1]
+    hold = structs.replace(hold, until_s=hold.time_s + 300.0)
+    soon = replace(frame, events=(*frame.events[:-1], hold))
+    async with driven(soon) as viewer:
+        assert "examining…" in viewer.text and "remedy" not in viewer.text
+        told = await viewer.show(replace(soon, findings=FINDINGS, trials=TRIALS))
+        assert "examining…" not in told and "remedy" in told and "log-zero" in told
+        assert "remedy" in as_text(of_autopsy(replace(soon, findings=FINDINGS), AUTOPSY))
+        late = replace(soon, hold_left_s=240.0)
+        assert "examining…" not in await viewer.show(late)  # nobody is there to conclude
 
 
 async def test_a_hold_opens_nothing_behind_a_question() -> None:

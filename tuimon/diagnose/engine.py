@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 
 from msgspec import structs
 
@@ -20,7 +21,7 @@ from tuimon.diagnose.rules.abstaining import abstain
 from tuimon.diagnose.trials import decided
 from tuimon.model.autopsy import Autopsy
 from tuimon.model.causes import SEVERITIES
-from tuimon.model.records import AnyRecord, Event, Facts, Symptom
+from tuimon.model.records import AnyRecord, Event, Facts, Pending, Step, Symptom
 from tuimon.model.trials import MAX_TRIALS, TrialRecord
 
 MAX_SYMPTOMS = 200  # more describe the same trouble again
@@ -59,9 +60,45 @@ class Engine:
         self._autopsies: list[Autopsy] = []
         self._circumstances = Circumstances()
         self._batches = BatchRemarks()
+        self._rehearsal: Engine | None = None  # while an update is held: as if it were made
 
     def see(self, record: AnyRecord) -> list[Symptom]:
-        """Take one record; the symptoms it is the first to show."""
+        """Take one record; the symptoms it is the first to show.
+
+        While an update is held the findings are those that it would lead to, and `symptoms` are
+        what has happened.
+        """
+        if isinstance(record, Pending):
+            self._rehearse(record.step)
+            return []
+        if self._rehearsal is None:
+            return self._see(record)
+        if isinstance(record, Step):
+            self._rehearsal = None
+            found = self._see(record)
+            self._conclude()
+            return found
+        found = self._see(record)
+        self._rehearsal.see(record)
+        self._take_rehearsed()
+        return found
+
+    def _rehearse(self, step: Step) -> None:
+        self._rehearsal = None
+        self._rehearsal = deepcopy(self)
+        self._rehearsal.see(step)
+        self._take_rehearsed()
+
+    def _take_rehearsed(self) -> None:
+        assert self._rehearsal is not None
+        self.findings = self._rehearsal.findings_or_unknown()
+
+    def findings_or_unknown(self) -> list[Finding]:
+        """The findings, with "unknown" where they carry no cause."""
+        unknown = abstain(self._evidence(), self.findings)
+        return self.findings if unknown is None else [*self.findings, unknown]
+
+    def _see(self, record: AnyRecord) -> list[Symptom]:
         if isinstance(record, Facts):
             self._facts = record
         self.scene.see(record)
@@ -92,8 +129,11 @@ class Engine:
         """The run has ended: the symptoms that waited for more."""
         found = self._keep([s for detector in self._detectors for s in detector.close()])
         self._conclude()  # what the run was like is known only now
-        if (unknown := abstain(self._evidence(), self.findings)) is not None:
-            self.findings.append(unknown)
+        if self._rehearsal is not None:  # it ended while it was held
+            self._rehearsal.close()
+            self.findings = self._rehearsal.findings
+        else:
+            self.findings = self.findings_or_unknown()
         return found
 
     def unrecovered(self) -> set[str]:

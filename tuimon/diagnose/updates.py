@@ -8,7 +8,14 @@ from functools import cached_property
 
 from tuimon.diagnose.gradients import gradient_bits
 from tuimon.diagnose.incidents import MAX_WAITING
-from tuimon.model.records import NON_FINITE, AnyRecord, BadTensor, DeviceStats, Step
+from tuimon.model.records import (
+    HELD_UPDATE,
+    NON_FINITE,
+    AnyRecord,
+    BadTensor,
+    DeviceStats,
+    Step,
+)
 from tuimon.model.units import number
 
 
@@ -22,6 +29,7 @@ class Update:
         scale: loss scale; None without a GradScaler.
         bad: exact counts of tensors that tripped.
         lrs: learning rate of each param_group; None where it is not known.
+        is_held: somebody is still to decide about it.
     """
 
     measured: Step | DeviceStats
@@ -30,6 +38,7 @@ class Update:
     scale: float | None
     bad: list[BadTensor]
     lrs: list[float | None] = field(default_factory=list)
+    is_held: bool = False
 
     @property
     def loss(self) -> float | None:
@@ -67,6 +76,8 @@ class Update:
             return "the update was left out"
         if self.bits is None:
             return "the gradients were not measured"
+        if self.bits & NON_FINITE and self.is_held:
+            return "the update is held"
         if self.bits & NON_FINITE:
             return "the update was made: the weights take it over"
         return "the gradients are finite"
@@ -98,7 +109,13 @@ class Updates:
 
 def _alone(record: Step) -> Update:
     return Update(
-        record, _losses(record), record.skipped, record.loss_scale, record.bad, record.lrs
+        measured=record,
+        losses=_losses(record),
+        skipped=record.skipped,
+        scale=record.loss_scale,
+        bad=record.bad,
+        lrs=record.lrs,
+        is_held=record.left_out == HELD_UPDATE,
     )
 
 

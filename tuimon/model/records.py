@@ -15,6 +15,7 @@ from tuimon.model.autopsy import Autopsy
 from tuimon.model.batches import LossFacts, LossSeen, TensorSummary
 from tuimon.model.breakpoints import Breakpoints
 from tuimon.model.crash import Crash
+from tuimon.model.devices import DeviceReading as DeviceReading
 from tuimon.model.findings import FindingRecord
 from tuimon.model.graphs import GraphSeen
 from tuimon.model.inspection import InspectReply
@@ -161,6 +162,7 @@ class Step(Record, frozen=True, array_like=True, tag=3):
 
 
 MAX_BAD = 32
+HELD_UPDATE = "held"  # `Step.left_out` while nobody has decided
 
 
 def loss_of(record: Step | DeviceStats) -> float | None:
@@ -254,20 +256,6 @@ class CommandState(Record, frozen=True, array_like=True, tag=9):
     asked: bytes = b""  # the typed command itself, by `model.ledger.asked_of`; b"" where too long
 
 
-class DeviceReading(msgspec.Struct, frozen=True, array_like=True):
-    """One accelerator as its driver describes it; every figure may be missing."""
-
-    index: int
-    name: str
-    kind: str = "nvidia"
-    uuid: str = ""
-    memory_used_bytes: int | None = None
-    memory_total_bytes: int | None = None
-    utilisation_frac: float | None = None
-    temperature_c: float | None = None
-    power_w: float | None = None
-
-
 class System(Record, frozen=True, array_like=True, tag=10):
     """Readings by the scribe, about once a second."""
 
@@ -323,6 +311,12 @@ class Loss(Record, frozen=True, array_like=True, tag=14):
     site: str = ""  # file:line of the backward call
 
 
+class Pending(Record, frozen=True, array_like=True, tag=16):
+    """An update that is held, as it would be recorded if it were made: what is decided about."""
+
+    step: Step
+
+
 class RingLost(Record, frozen=True, array_like=True, tag=15):
     """Records the writer could not publish, with the reason."""
 
@@ -372,6 +366,7 @@ AnyRecord = (
     | Goodbye
     | Loss
     | RingLost
+    | Pending
     | Governor
     | ParameterSamples
     | StartingWeights

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim import Optimizer
 
-from tuimon.model.records import CLIP_ON
+from tuimon.model.records import CLIP_ON, Step
 from tuimon.train.account import Losses, ScalerView
 from tuimon.train.control import clip
 from tuimon.train.control.rates import in_force
@@ -173,28 +173,14 @@ class Track(Owner):
         weights.conclude(suspicious)
         if suspicious and not skipped and not losses.is_bad:
             observer.batches.on_bad_gradients()
-        place = self._place()
+        place = self.place()
         late = self.late is not None and self._submit(self.late, place, losses, scaler)
         now_s = time.perf_counter()
         apart_s = update.waited_s + observer.times.examined_s
         step_s = None if self._finished_s is None else now_s - self._finished_s - apart_s
         observer.times.step_s = self.step_s = step_s
         self._finished_s = now_s
-        observer.session.publish(
-            step_record(
-                place,
-                update.plan or self.plan,
-                update,
-                losses=losses,
-                times=observer.times,
-                weights=weights,
-                scaler=scaler,
-                late=late,
-                lrs=self._lrs(),
-                clip_mode=update.calls[-1].mode if update.calls else observer.clipping.mode,
-                covering=self._covering,
-            )
-        )
+        observer.session.publish(self.record(place, losses, scaler, late=late))
         update.calls = []
         observer.times.reset()
         if observer.clips.calls or observer.clips.held:
@@ -204,22 +190,28 @@ class Track(Owner):
         observer.extras.after_update(self, self.step, step_s, updated, suspicious)
         observer.loop.after_update(self)
         if observer.snapshots.every and self.index == 0:
-            observer.snapshots.after_update(self, finite=updated and self._is_finite(losses))
+            observer.snapshots.after_update(
+                self, finite=updated and _is_finite(losses, update, weights)
+            )
         self.step += 1
         if observer.repeating is not None and self.index == 0:
             observer.repeating.before(self.step)
 
-    def _is_finite(self, losses: Losses) -> bool:
-        """Whether the losses of the update that has just ended were read, and all that is known of
-        it is finite: losses, gradients where they were measured, weights where they were looked at.
-        """
-        return (
-            losses.last is not None
-            and losses.total is not None
-            and math.isfinite(losses.last)
-            and math.isfinite(losses.total)
-            and not self.update.is_bad
-            and not self._weights.bad_total
+    def record(self, place: Place, losses: Losses, amp: ScalerView | None, *, late: bool) -> Step:
+        """What is known of the update that is being prepared, or has just ended."""
+        observer, update = self._observer, self.update
+        return step_record(
+            place,
+            update.plan or self.plan,
+            update,
+            losses=losses,
+            times=observer.times,
+            weights=self._weights,
+            scaler=amp,
+            late=late,
+            lrs=update.lrs if update.lrs is not None else _rates_of(self.reference()),
+            clip_mode=update.calls[-1].mode if update.calls else observer.clipping.mode,
+            covering=self._covering,
         )
 
     def conclude(self, plan: Plan, measured: Measured | None, *, waited_s: float) -> None:
@@ -246,7 +238,8 @@ class Track(Owner):
         if self.late is not None:
             self.late.flush(self._observer.session, deadline_s)
 
-    def _place(self) -> Place:
+    def place(self) -> Place:
+        """Which update comes next, or has just ended."""
         observer = self._observer
         data = observer.batches.passes.current
         at = (None, None) if data is None else (data.epoch, data.batch)
@@ -282,21 +275,33 @@ class Track(Owner):
         late.publish(self._observer.session)
         return flying
 
-    def _lrs(self) -> list[float | None]:
-        if self.update.lrs is not None:
-            return self.update.lrs
-        optimizer = self.reference()
-        groups = optimizer.param_groups if optimizer is not None else []
-        if len(groups) == 1 and type(lr := groups[0].get("lr")) is float:
-            return [lr]
-        return [] if optimizer is None else in_force(optimizer)
-
     def _look_at_weights(self, side: str) -> None:
         optimizer = self.optimizer
         if optimizer is not None and not (side == "before" and self._weights.checked):
             names = dict(zip(map(id, self.plan.params), self.plan.names, strict=True))
             roots = self._observer.roster.roots()
             self._weights.look(side, census.state_tensors(roots, optimizer, names))
+
+
+def _is_finite(losses: Losses, update: Update, weights: Weights) -> bool:
+    """Whether the losses of the update that has just ended were read, and all that is known of
+    it is finite: losses, gradients where they were measured, weights where they were looked at.
+    """
+    return (
+        losses.last is not None
+        and losses.total is not None
+        and math.isfinite(losses.last)
+        and math.isfinite(losses.total)
+        and not update.is_bad
+        and not weights.bad_total
+    )
+
+
+def _rates_of(optimizer: Optimizer | None) -> list[float | None]:
+    groups = optimizer.param_groups if optimizer is not None else []
+    if len(groups) == 1 and type(lr := groups[0].get("lr")) is float:
+        return [lr]
+    return [] if optimizer is None else in_force(optimizer)
 
 
 def wrap_closure(closure: Callable[..., Any], after: Callable[[], Any]) -> Callable[..., Any]:

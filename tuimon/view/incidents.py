@@ -25,6 +25,7 @@ from tuimon.view.log import INCIDENT_STEPS
 
 CRITICAL = "critical"
 HOLD = "hold"  # kind of the event that a hold begins with
+EXAMINING_S = 10.0  # after the begin of a hold: how long a cause that is still to come is awaited
 REQUEST = "request"  # `Autopsy.trigger` of an examination that somebody asked for
 
 
@@ -36,6 +37,7 @@ class Incident(msgspec.Struct, frozen=True):
         event: what it was made of, where it is nothing but an event.
         symptoms: of an autopsy or a crash, what was seen in that step.
         trials: of its findings.
+        is_open: the training is held for it, and what is concluded is still to come.
     """
 
     time_s: float
@@ -50,6 +52,7 @@ class Incident(msgspec.Struct, frozen=True):
     symptoms: tuple[Event, ...] = ()
     findings: tuple[FindingRecord, ...] = ()
     trials: tuple[TrialRecord, ...] = ()
+    is_open: bool = False
 
     @property
     def identity(self) -> tuple[float, int | None, str, str]:
@@ -101,6 +104,7 @@ def of_autopsy(frame: Frame, autopsy: Autopsy) -> Incident:
         symptoms=_symptoms(frame, autopsy.step),
         findings=findings,
         trials=_trials(frame, findings),
+        is_open=not findings and _is_open(frame, autopsy.step),
     )
 
 
@@ -141,7 +145,7 @@ def newest(frame: Frame) -> Incident | None:
         hold = next((each for each in reversed(frame.events) if each.kind == HOLD), None)
         if hold is not None:
             found = _held_for(frame, hold)
-            return found if found is not None and found.event is None else _of_event(hold)
+            return found if found is not None and found.event is None else _of_hold(frame, hold)
     alert = None if frame.alert is None else _of_symptom(frame, frame.alert)
     found = alert
     if frame.autopsies:
@@ -175,8 +179,27 @@ def _held_for(frame: Frame, hold: Event) -> Incident | None:
             return of_autopsy(frame, autopsy)
         if said and sentence(autopsy).partition(": ")[2] == said:
             same = f"{hold.detail}\nas at step {autopsy.step:,}, whose figures follow"
-            return structs.replace(_of_event(hold), detail=same, autopsy=autopsy)
+            return structs.replace(_of_hold(frame, hold), detail=same, autopsy=autopsy)
     return None
+
+
+def _of_hold(frame: Frame, hold: Event) -> Incident:
+    """A hold with the causes of its own step."""
+    findings = () if hold.step is None else _findings(frame, hold.step)
+    return structs.replace(
+        _of_event(hold),
+        findings=findings,
+        trials=_trials(frame, findings),
+        is_open=not findings and _is_open(frame, hold.step),
+    )
+
+
+def _is_open(frame: Frame, step: int | None) -> bool:
+    hold = next((each for each in reversed(frame.events) if each.kind == HOLD), None)
+    if frame.state != HELD or hold is None or hold.until_s is None or frame.hold_left_s is None:
+        return False
+    held_s = hold.until_s - frame.hold_left_s - hold.time_s
+    return hold.step is not None and step is not None and step >= hold.step and held_s < EXAMINING_S
 
 
 def _of_event(event: Event) -> Incident:

@@ -13,9 +13,10 @@ from torch import nn
 
 import tuimon
 from tests.train.conftest import Feed, wait_for
+from tuimon.diagnose.gradients import gradient_bits
 from tuimon.model import commands
 from tuimon.model.autopsy import Autopsy
-from tuimon.model.records import HELD, PAUSED, CommandState
+from tuimon.model.records import HELD, HELD_UPDATE, NON_FINITE, PAUSED, CommandState, Pending
 from tuimon.train import monitor as monitors
 from tuimon.train.control.gate import Gate
 from tuimon.train.control.policy import Policy
@@ -164,6 +165,9 @@ def test_a_hold_waits_and_skipping_keeps_the_weights(feed: Feed) -> None:
     def viewer() -> None:
         wait_for(held(feed))
         assert training.step == BAD and len(training.returned) == BAD
+        (pending,) = feed.of(Pending)  # told while it can still be decided about
+        assert pending.step.step == BAD and pending.step.left_out == HELD_UPDATE
+        assert gradient_bits(pending.step) & NON_FINITE and pending.step.lrs
         feed.ask(commands.SkipUpdate())
 
     with_viewer(feed, training, viewer)

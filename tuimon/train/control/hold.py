@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from tuimon.model import commands
-from tuimon.model.records import HELD, RUNNING
+from tuimon.model.records import HELD, HELD_UPDATE, RUNNING, Pending
 from tuimon.model.verdict import sentence
 from tuimon.train.control import policy
 
@@ -209,6 +211,14 @@ class Hold:
         """Hold an update because an earlier one of some rank was not finite."""
         return self._wait(track, reason)
 
+    def _pending(self, track: Track) -> Pending:
+        """The update that is held, as it is known so far."""
+        newest, before = self._observer.losses, self._observer.last_losses
+        losses = newest if newest.calls or before is None else before
+        track.update.skipped = False
+        record = track.record(track.place(), losses, None, late=False)
+        return Pending(structs.replace(record, left_out=HELD_UPDATE))
+
     def _wait(self, track: Track, reason: str = "") -> float:
         """Until somebody decides, the limit is reached, or nobody is left who could decide."""
         session, gate = self._observer.session, self._gate
@@ -221,6 +231,8 @@ class Hold:
         session.event(
             "hold", text, severity="critical", detail=self.reason, step=step, until_s=ends_s
         )
+        if track.update.is_bad:
+            session.publish(self._pending(track))
         self._observer.snapshots.tell(at_once=True)
         session.set_state(HELD)
         ended = ""

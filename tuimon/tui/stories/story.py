@@ -37,6 +37,7 @@ def story(incident: Incident) -> list[Line]:
     lines += [Line(((plain(line), "text"),)) for line in incident.detail.splitlines()]
     first = _likeliest(incident.findings) if incident.is_examined else None
     lines += likeliest_lines(first) if first is not None else []
+    lines += [Line((("examining…", "key"),), "cause")] if incident.is_open else []
     autopsy = incident.autopsy
     is_leaf = autopsy is not None and autopsy.verdict == LEAF
     if autopsy is not None:
