@@ -171,8 +171,7 @@ class Scribe:
 
     def _tell_findings(self) -> None:
         """Publish what the rules have concluded since the last time; readers merge by id."""
-        joined = self._crew.joined()
-        if joined is self._told:
+        if (joined := self._crew.joined()) is self._told:
             return
         self._told = joined
         for record in self._conclusions.changed(joined.findings, int(self._unix_time() * 1e9)):

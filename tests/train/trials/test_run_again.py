@@ -27,6 +27,12 @@ def kernels() -> Iterator[None]:
     for name in ("flaky", "wrong", "root", "power"):
         library.define(f"{name}(Tensor x) -> Tensor")
 
+    library.define("scratch(Tensor x) -> (Tensor, Tensor)")
+
+    def scratch(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        left = float("nan") if chance() else 0.0  # memory beside its result that nobody has written
+        return torch.log(MARK - x), torch.full_like(x, left)
+
     def flaky(x: torch.Tensor) -> torch.Tensor:
         bad = bool((x == MARK).any()) and chance()
         return x * torch.tensor(float("nan")) if bad else x * 2
@@ -35,6 +41,7 @@ def kernels() -> Iterator[None]:
         bad = x.dtype == torch.float32 and bool((x == MARK).any())
         return x * torch.tensor(float("nan")) if bad else x * 2
 
+    library.impl("scratch", scratch, "CPU")
     library.impl("flaky", flaky, "CPU")
     library.impl("wrong", wrong, "CPU")
     library.impl("root", lambda x: torch.log(MARK - x), "CPU")
@@ -57,7 +64,7 @@ class Model(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         size = torch.where(x == MARK, 1e6, 1.0) if self.op == "power" else 1.0
         fixed = getattr(getattr(torch.ops, LIBRARY), self.op)(x * size)
-        return self.linear(fixed)
+        return self.linear(fixed[0] if self.op == "scratch" else fixed)
 
 
 class Flaky(torch.autograd.Function):
@@ -117,7 +124,7 @@ def test_a_kernel_that_is_wrong_in_one_format(feed: Feed) -> None:
     assert findings[0] == ("backend-kernel", "consistent")
 
 
-@pytest.mark.parametrize("op", ["root", "power"])
+@pytest.mark.parametrize("op", ["root", "power", "scratch"])
 def test_an_operation_that_is_what_it_is(feed: Feed, op: str) -> None:
     """A logarithm of 0 is that in every format; what has no room in one is no fault of it."""
     trials, findings = told(feed, Model(op))

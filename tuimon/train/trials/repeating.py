@@ -149,6 +149,14 @@ def _is_fine(found: Sequence[torch.Tensor]) -> bool:
 
 
 def _bad_of(found: Sequence[torch.Tensor]) -> int:
+    """How many values are not finite: of the result alone, where that is what is bad.
+
+    What stands beside a result is mostly scratch for its derivative, not all of it written.
+    """
+    return _count_bad(found[:1]) or _count_bad(found)
+
+
+def _count_bad(found: Sequence[torch.Tensor]) -> int:
     floats = [each for each in found if each.is_floating_point()]
     return sum(int((~torch.isfinite(each)).sum()) for each in floats)
 
