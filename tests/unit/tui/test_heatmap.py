@@ -133,3 +133,11 @@ def test_a_norm_that_stands_for_many_steps_says_so() -> None:
     assert isinstance(scene.frame.heat, FakeHeat)
     scene.frame.heat.bucket = 64
     assert "max of steps 64–99" in drawn(scene)[-1]
+
+
+def test_filtered_names_are_told_apart_beside_the_map() -> None:
+    names = [f"blocks.{block}.attn.in_proj_weight" for block in range(4)]
+    for width, shown in ((80, "blocks.3.attn.in_proj_weight"), (60, "b.3.a.in_proj_weight")):
+        scene = scene_of(np.full((4, 40), LEVEL_USUAL), names)
+        scene.heat.tree.set_filter("attn")
+        assert shown in drawn(scene, width)[4]

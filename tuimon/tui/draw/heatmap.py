@@ -7,12 +7,14 @@ import numpy as np
 from rich.segment import Segment
 
 from tuimon.model.records import NON_FINITE
+from tuimon.model.text import plain
 from tuimon.tui.draw import crossing
 from tuimon.tui.draw.marking import columns_of, mark_row
+from tuimon.tui.draw.naming import brief
 from tuimon.tui.draw.ordering import TREE, WORDS, settle_order
-from tuimon.tui.draw.rows import Row, centred, data, ending, fit, framed, text, thumb_of
+from tuimon.tui.draw.rows import Row, centred, data, fit, framed, text, thumb_of
 from tuimon.tui.draw.theme import Look
-from tuimon.tui.draw.tree import TreeRow
+from tuimon.tui.draw.tree import LayerTree, TreeRow
 from tuimon.tui.scene import HeatDesk, Scene
 from tuimon.view.frame import (
     ALL_ZERO,
@@ -29,6 +31,7 @@ _RAMP = " v-, .+*^"  # glyphs of levels 1…8 where colour cannot tell them apar
 _BEYOND = CELL_NAN + 1  # a column after the newest step or before the first: not drawn at all
 _MAX_BUCKET = 1 << 20
 _SEGMENT_CACHE = 512
+_MARK_CELLS = 3  # before a name: "!" where it ever went bad, and what unfolds it
 
 
 class HeatWindow(msgspec.Struct, frozen=True):
@@ -137,7 +140,7 @@ class HeatPanel:
         desk.tree.set_bad(ever_bad)
         settle_order(scene)
         rows = desk.tree.rows()
-        label_width = label_cells(width)
+        label_width = label_cells(desk.tree, width)
         room = max(1, width - 2 - label_width - 1)
         beside = crossing.value_cells(scene, room)
         self.columns = desk.columns = room - beside
@@ -242,9 +245,10 @@ class HeatPanel:
         return [[state], *chosen, place]
 
 
-def label_cells(width: int) -> int:
-    """Cells of the names in a panel of that width."""
-    return min(max(22, width // 5), max(8, width // 3))
+def label_cells(tree: LayerTree, width: int) -> int:
+    """Cells of the names in a panel of that width: the map gives some away for long ones."""
+    least = min(max(22, width // 5), max(8, width // 3))
+    return max(least, min(_MARK_CELLS + tree.longest, width * 2 // 5))
 
 
 def clamp(desk: HeatDesk, total: int, visible: int) -> None:
@@ -281,10 +285,7 @@ def _label(look: Look, row: TreeRow, width: int, *, bad: bool, selected: bool) -
     colour = "warn" if bad else "strong" if selected else "text"
     head = ("!" if bad else " ") + "  " * row.depth + mark + " "
     pad = look.style("text", bg)
-    label = row.label
-    room = width - len(head)
-    if label == row.path:
-        label = ending(look, label, room)
+    label = brief(look, plain(row.label), width - len(head))
     parts = [text(look, head, colour, bg), data(look, label, colour, bg, bold=selected)]
     return fit(look, parts, width, pad=pad)
 

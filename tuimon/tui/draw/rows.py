@@ -70,13 +70,6 @@ def shortened(look: Look, words: str, width: int) -> str:
     return (head[:place] if place > width // 2 else head).rstrip(" ,;:") + look.glyphs.ellipsis
 
 
-def ending(look: Look, name: str, width: int) -> str:
-    """At most `width` cells of a dotted name: its end tells, without the modules above."""
-    if cell_len(name) <= width or width < 2:
-        return name
-    return look.glyphs.ellipsis + name[1 - width :]
-
-
 def chunks(words: str, width: int) -> list[str]:
     """Lines of at most `width` cells, cut at blanks where there are any."""
     lines: list[str] = []

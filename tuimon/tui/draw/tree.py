@@ -57,6 +57,7 @@ class LayerTree:
         self._open: set[str] = set()
         self._bad: Bools = np.zeros(0, np.bool_)
         self._rows: list[TreeRow] | None = None
+        self._longest: int | None = None
         self.version = 0
 
     def set_names(self, names: Sequence[str]) -> None:
@@ -150,8 +151,15 @@ class LayerTree:
             self._rows = self._flat() if self.is_flat else self._unfolded()
         return self._rows
 
+    @property
+    def longest(self) -> int:
+        """Cells of the longest name in the visible rows, with its indentation."""
+        if self._longest is None:
+            self._longest = max((2 * row.depth + len(row.label) for row in self.rows()), default=0)
+        return self._longest
+
     def _changed(self) -> None:
-        self._rows = None
+        self._rows = self._longest = None
         self.version += 1
 
     def _flat(self) -> list[TreeRow]:

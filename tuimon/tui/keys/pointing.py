@@ -41,7 +41,7 @@ def _layer(scene: Scene, box: Box, x: int, row: int, *, had_focus: bool) -> None
     at = desk.top + row
     if at >= len(rows):
         return
-    labels = label_cells(box.width)
+    labels = label_cells(desk.tree, box.width)
     if x <= labels:
         mark = 2 + 2 * rows[at].depth
         again = had_focus and at == desk.cursor

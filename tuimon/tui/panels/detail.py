@@ -19,7 +19,8 @@ from tuimon.model.records import (
 from tuimon.model.text import plain
 from tuimon.model.units import DASH, count, number, size_bytes
 from tuimon.tui.draw.heatmap import CellTable, heat_window, visible_codes
-from tuimon.tui.draw.rows import Row, data, ending, fit, framed, text
+from tuimon.tui.draw.naming import brief
+from tuimon.tui.draw.rows import Row, data, fit, framed, text
 from tuimon.tui.draw.tree import TreeRow
 from tuimon.tui.panels.sampled import sample_rows
 from tuimon.tui.scene import Scene
@@ -116,7 +117,7 @@ class DetailPanel:
             ("gradient", flag_words(bits), "bad" if bits & NON_FINITE else "ok"),
             ("ever bad", f"{bad_members:,} of {len(members):,}", "warn" if bad_members else "text"),
         ]
-        path = ending(look, plain(row.path), width - 1)
+        path = brief(look, plain(row.path), width - 1)
         lines: list[Row] = [[text(look, f" {path}", "strong", bold=True)], []]
         lines += [
             [text(look, f" {word:<10}", "dim"), data(look, value, colour)]
@@ -159,7 +160,7 @@ class DetailPanel:
                 continue
             words = flag_words(int(flags[index])) if bad[index] else number(float(norms[index]), 3)
             colour = "bad" if bad[index] else "text"
-            name = ending(look, plain(table.names[index]), width - 12)
+            name = brief(look, plain(table.names[index]), width - 12)
             lines.append([text(look, f" {words:>9}  ", colour), text(look, name, "dim")])
         return lines
 
