@@ -277,6 +277,10 @@ class DataPlace(msgspec.Struct, frozen=True):
     eta_s: float | None = None  # to the end of the epoch, evaluations not counted
 
 
+# Reasons in `Frame.lost` that are no loss: old detail gives way, so that all of it is bounded.
+THINNED = frozenset({"thinned out of the recording", "older events", "older output"})
+
+
 @dataclass(frozen=True)
 class Frame:
     """Everything one tick draws."""
@@ -308,7 +312,7 @@ class Frame:
     commands: tuple[CommandState, ...] = ()  # newest state of each command, oldest first, bounded
     alert: Event | None = None  # headline of the newest incident
     exit: Exit | None = None
-    lost: dict[str, int] = field(default_factory=dict)  # records, by reason
+    lost: dict[str, int] = field(default_factory=dict)  # records, by reason; see `THINNED`
     history_first_step: int | None = None
     facts: Facts | None = None
     data: DataPlace | None = None  # None when no DataLoader feeds the training

@@ -144,3 +144,22 @@ def test_ten_thousand_layers_are_sorted_and_filtered_at_once() -> None:
     for _ in range(3):
         next_order(scene)
     assert time.process_time() - started_s < 1.0  # some 50 ms where nothing else runs
+
+
+def test_the_order_of_the_first_bad_says_the_step_and_who_ties() -> None:
+    def told(*firsts: int | None) -> str:
+        codes = np.full((3, 20), LEVEL_USUAL, np.uint8)
+        for layer, first in enumerate(firsts):
+            if first is not None:
+                codes[layer, first:] = CELL_NAN
+        names = ["a.weight", "b.weight", "c.weight"]
+        frame = Frame(heat=FakeHeat(codes), layers=LayerTable(1, names))
+        scene = Scene(frame, Look())
+        scene.heat.tree.set_names(names)
+        scene.heat.tree.order = "worst"
+        return next_order(scene)
+
+    assert told(7, 7, 7) == "layers: first bad first: all 3 at step 7, they tie"
+    assert told(9, 7, 7) == "layers: first bad first: 2 of 3 tie at step 7"
+    assert told(None, 7, 12) == "layers: first bad first: step 7"
+    assert told(None, None, None) == "layers: first bad first: none was ever bad"

@@ -27,7 +27,24 @@ def next_order(scene: Scene) -> str:
     scene.heat.ranked = None
     _keeping_place(scene, order, stays_on_top=not scene.heat.touched)
     scene.heat.touched = True
-    return f"layers: {WORDS[order]}"
+    return f"layers: {WORDS[order]}{_ties(scene) if order == FIRST_BAD else ''}"
+
+
+def _ties(scene: Scene) -> str:
+    """At which step the first were bad, and how many at once: their order then says nothing."""
+    heat = scene.frame.heat
+    if heat is None:
+        return ""
+    first = heat.first_bad()
+    bad = first[first >= 0]
+    if not len(bad):
+        return ": none was ever bad"
+    at, at_once = bad.min(), int((bad == bad.min()).sum())
+    if at_once == 1:
+        return f": step {at:,}"
+    if at_once == len(first):
+        return f": all {at_once:,} at step {at:,}, they tie"
+    return f": {at_once:,} of {len(bad):,} tie at step {at:,}"
 
 
 def settle_order(scene: Scene) -> None:

@@ -16,7 +16,7 @@ from tuimon.tui.draw.theme import Look
 from tuimon.tui.panels.header import visible_alert
 from tuimon.tui.panels.sampled import sampling_words
 from tuimon.tui.scene import Scene
-from tuimon.view.frame import LATE, LIVE, Frame
+from tuimon.view.frame import LATE, LIVE, THINNED, Frame
 
 _BAR_CELLS = 12
 _WHOLE = 1 << 10  # cells: nothing is left out
@@ -225,13 +225,17 @@ class StepPanel:
             shown = DASH if share is None else f"{share * 100:.0f}%"
             parts += [text(look, f" {word} ", "dim"), text(look, shown)]
         lrs = " ".join(number(lr, 3) for lr in frame.lrs[:4]) or DASH
-        lost = sum(frame.lost.values())
+        reasons, thinned = lost_and_thinned(frame)
+        lost = sum(reasons.values())
         cost: Row = [text(look, " cost  ", "dim"), text(look, percent(timing.cost_frac))]
         cost += [text(look, " of a step, lost ", "dim"), text(look, count(lost), _warns(lost))]
         if lost:
-            most = max(frame.lost, key=frame.lost.__getitem__)
-            why = text(look, f" {most}{', …' if len(frame.lost) > 1 else ''}", "dim")
+            most = max(reasons, key=reasons.__getitem__)
+            why = text(look, f" {most}{', …' if len(reasons) > 1 else ''}", "dim")
             cost += [why] if width_of([*cost, why]) <= width else []
+        if thinned:
+            old = text(look, f", thinned {count(sum(thinned.values()))}", "dim")
+            cost += [old] if width_of([*cost, old]) <= width else []
         governor = frame.samples.governor if frame.samples else None
         extras: Row = [text(look, " extra ", "dim"), text(look, "sampling ", "dim")]
         extras.append(text(look, sampling_words(governor)))
@@ -264,6 +268,12 @@ def snapshot_words(look: Look, state: SnapshotState) -> Row:
     row += [text(look, duration_s(state.took_s)), text(look, f"/{state.every:,} ", "dim")]
     row += [text(look, share), text(look, " of a step ", "dim")]
     return [*row, text(look, size_bytes(state.held_bytes))]
+
+
+def lost_and_thinned(frame: Frame) -> tuple[dict[str, int], dict[str, int]]:
+    """What is missing from the pictures, and what gave way on purpose, by reason."""
+    lost = {reason: value for reason, value in frame.lost.items() if reason not in THINNED}
+    return lost, {reason: value for reason, value in frame.lost.items() if reason in THINNED}
 
 
 def _warns(lost: int) -> str:

@@ -9,7 +9,14 @@ from tuimon.model.records import DeviceReading, System
 from tuimon.model.units import DASH, count, duration_s, number, percent, size_bytes
 from tuimon.tui.draw.rows import Row, centred, data, fit, framed, text, thumb_of, width_of
 from tuimon.tui.draw.theme import Look
-from tuimon.tui.panels.device import device_note, gib, share_bar, share_of, whole_percent
+from tuimon.tui.panels.device import (
+    device_note,
+    gib,
+    lost_and_thinned,
+    share_bar,
+    share_of,
+    whole_percent,
+)
 from tuimon.tui.panels.sampled import sampling_words
 from tuimon.tui.scene import Scene
 from tuimon.view.frame import Frame
@@ -19,6 +26,7 @@ _LABEL = 10
 _BAR = 20
 _WAITS_FOR_DATA = 0.3  # share of a step from which the loader is worth a look
 _HIGH_COST = 0.05
+_ON_PURPOSE = " records, on purpose"
 _PARTS = (
     ("data", "data_s"),
     ("forward", "forward_s"),
@@ -315,12 +323,18 @@ def _cost_rows(look: Look, frame: Frame) -> list[Row]:
     ]
     if governor is not None and governor.note and governor.stride is not None:
         rows.append([*_label(look, ""), data(look, governor.note, "warn")])
-    lost = sum(frame.lost.values())
-    words = [*_label(look, "lost"), text(look, count(lost), "warn" if lost else "ok")]
-    rows.append([*words, text(look, " records", "dim")])
-    ordered = sorted(frame.lost.items(), key=lambda entry: -entry[1])
-    rows += [
-        [*_label(look, ""), text(look, f"{value:,} ", "warn"), data(look, reason, "dim")]
+    lost, thinned = lost_and_thinned(frame)
+    rows += _counted(look, "lost", lost, "warn", " records")
+    return [*rows, *(_counted(look, "thinned", thinned, "text", _ON_PURPOSE) if thinned else [])]
+
+
+def _counted(look: Look, word: str, found: dict[str, int], tone: str, what: str) -> list[Row]:
+    """How many records in all, and by reason."""
+    total = sum(found.values())
+    shown = text(look, count(total), tone if total else "ok")
+    rows: list[Row] = [[*_label(look, word), shown, text(look, what, "dim")]]
+    ordered = sorted(found.items(), key=lambda entry: -entry[1])
+    return rows + [
+        [*_label(look, ""), text(look, f"{value:,} ", tone), data(look, reason, "dim")]
         for reason, value in ordered
     ]
-    return rows
