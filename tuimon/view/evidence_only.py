@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from tuimon.model.loop import LoopCalls, NormLayers, RankState, Reach, StateLoaded, Warned
-from tuimon.model.records import Pending
 from tuimon.model.samples import StartingWeights
 
-EVIDENCE_ONLY = (
-    *(LoopCalls, NormLayers, Pending, RankState, Reach),
-    *(StartingWeights, StateLoaded, Warned),
-)
+EVIDENCE_ONLY = (LoopCalls, NormLayers, RankState, Reach, StartingWeights, StateLoaded, Warned)
 
 
 def pass_over(record: object) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,7 @@ from tuimon.view.frame import (
     CELL_NAN,
     CELL_NEG_INF,
     CELL_POS_INF,
+    HELD,
     LEVEL_FIRST,
     LEVEL_LAST,
     LEVEL_USUAL,
@@ -141,3 +144,9 @@ def test_filtered_names_are_told_apart_beside_the_map() -> None:
         scene = scene_of(np.full((4, 40), LEVEL_USUAL), names)
         scene.heat.tree.set_filter("attn")
         assert shown in drawn(scene, width)[4]
+
+
+def test_while_an_update_is_held_the_one_before_is_not_called_now() -> None:
+    scene = scene_of(np.full((2, 30), LEVEL_USUAL), ["a", "b"])
+    scene.frame = replace(scene.frame, state=HELD)
+    assert "all finite at step 29" in drawn(scene)[0]

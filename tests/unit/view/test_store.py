@@ -27,13 +27,14 @@ from tuimon.model.records import (
     Loss,
     Memory,
     Output,
+    Pending,
     RingLost,
     Scalars,
     Step,
     Symptom,
     System,
 )
-from tuimon.view.frame import CELL_NAN, HAS_NAN, LIVE, PAUSED, Amp, Clip, DataPlace, Frame
+from tuimon.view.frame import CELL_NAN, HAS_NAN, HELD, LIVE, PAUSED, Amp, Clip, DataPlace, Frame
 from tuimon.view.late_start import apply_history
 from tuimon.view.log import MAX_EVENTS
 from tuimon.view.store import RunState, Standing
@@ -394,3 +395,17 @@ def test_a_late_viewer_sees_the_whole_run():
     assert (left_cells[0] == right_cells[0]).all() and (right_cells[2] == 0).all()
     assert (right_cells[1] == CELL_NAN).sum() == 1
     assert late_frame.heat.ever_bad().tolist() == [False, True, False]
+
+
+def test_an_update_that_is_held_is_in_the_map_before_it_is_made() -> None:
+    healthy = step(4, norms=packed(1.0, 1.0, 1.0))
+    bad = step(5, norms=packed(1.0, math.nan, 1.0), flags=bytes([0, NAN, 0]))
+    held = frame_of(TABLE, healthy, Pending(bad), state=HELD)
+    assert held.step == 4 and held.heat is not None
+    assert held.heat.latest_flags().tolist() == [0, NAN, 0]
+    assert held.heat.first_bad().tolist() == [-1, 5, -1]
+    made = frame_of(TABLE, healthy, Pending(bad), bad, step(6, norms=packed(1.0, 1.0, 1.0)))
+    assert made.heat is not None and made.step == 6
+    assert made.heat.cells([[1]], 4, 7, 3).tolist()[0][1] == CELL_NAN
+    assert made.heat.latest_flags().tolist() == [0, 0, 0]
+    assert not [event for event in made.events if event.kind == "resumed"]

@@ -21,6 +21,7 @@ from tuimon.view.frame import (
     CELL_NAN,
     CELL_NEG_INF,
     CELL_POS_INF,
+    HELD,
     LEVEL_FIRST,
     LEVEL_LAST,
     NO_DATA,
@@ -119,7 +120,7 @@ class HeatPanel:
         chosen = (desk.cursor, desk.top, desk.bucket, desk.end, desk.tree.version, desk.absolute)
         told = (frame.commands, len(frame.events), len(frame.milestones))
         cross = scene.charts.cross_step
-        return (heat.version if heat else -1, table, chosen, told, cross)
+        return (heat.version if heat else -1, table, chosen, told, cross, frame.state == HELD)
 
     def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
         """The panel."""
@@ -228,11 +229,12 @@ class HeatPanel:
         look, frame, desk = scene.look, scene.frame, scene.heat
         assert frame.heat is not None
         now_bad = int(((frame.heat.latest_flags() & NON_FINITE) > 0).sum())
-        state = (
-            text(look, f"{now_bad:,} non-finite now", "bad", bold=True)
-            if now_bad
-            else text(look, "all finite now", "ok")
-        )
+        if now_bad:
+            state = text(look, f"{now_bad:,} non-finite now", "bad", bold=True)
+        elif frame.state == HELD:  # nothing is known of the gradients that wait
+            state = text(look, f"all finite at step {frame.heat.last_step:,}", "dim")
+        else:
+            state = text(look, "all finite now", "ok")
         last = min(total, desk.top + shown)
         place = [text(look, f"{min(desk.top + 1, total):,}–{last:,}/{total:,}", "dim")]
         chosen = []
