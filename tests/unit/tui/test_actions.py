@@ -65,6 +65,8 @@ def test_alphabets_by_environment() -> None:
     assert set_for(utf8 | {"TERM": "linux"}) is BLOCK
     assert set_for(utf8 | {"LC_ALL": "C"}) is ASCII
     assert set_for({}) is ASCII
+    assert set_for(utf8 | {"TERM": "vt100"}) is ASCII
+    assert set_for(utf8 | {"TERM": "screen"}) is BRAILLE
     assert to_ascii("α→…–") == "?>~-"
 
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from tests.tui.fake import FakeSeries
-from tuimon.tui.draw.chart import LABEL_WIDTH, ChartPanel, draw_chart
+from tuimon.tui.draw.chart import LABEL_WIDTH, ChartPanel, draw_chart, history_of
 from tuimon.tui.draw.glyphs import SETS
 from tuimon.tui.draw.rows import width_of
 from tuimon.tui.draw.theme import FULL, NONE, Look
+from tuimon.tui.keys.time_choices import pan, scale_time
 from tuimon.tui.scene import Scene
 from tuimon.tui.screens import chart_names
 from tuimon.view.frame import LIVE, Clip, Frame
@@ -132,6 +133,44 @@ def test_a_mark_of_the_run_that_is_laid_over_is_a_small_letter_and_hides_none(co
     shared, alone, infinite = (column_of(step, 1000) for step in (500, 200, 700))
     assert (plot[-1][shared], plot[-2][shared], plot[-1][alone]) == ("N", "n", "n")
     assert (plot[0][infinite], plot[-1][infinite]) == ("I", "j")
+
+
+def title_with(theirs: np.ndarray) -> str:
+    scene = scene_of(np.linspace(1.0, 1.1, 101))
+    scene.other, scene.other_name = scene_of(theirs).frame, "theirs"
+    return "".join(part.text for part in draw_chart(scene, "loss", 90, HEIGHT, focused=False)[0])
+
+
+def test_another_run_is_compared_at_the_same_step_or_says_where_its_value_is() -> None:
+    longer, shorter = np.linspace(5.0, 1.0, 401), np.linspace(5.0, 4.0, 51)
+    assert "1.1  theirs 4 " in title_with(longer), "at step 100 of both, not its last of 1"
+    assert "1.1  theirs 4 at 50 " in title_with(shorter)
+
+
+def test_zoomed_without_a_crosshair_the_run_itself_stays_in_sight() -> None:
+    scene = scene_of(np.linspace(1.0, 1.1, 101))
+    scene.other, scene.other_name = scene_of(np.linspace(5.0, 1.0, 4001)).frame, "theirs"
+    scene.focus = "loss"
+    window = scene.charts.window
+    for _ in range(2):
+        scale_time(0.5)(scene, [])
+        start, end = window.steps(*history_of(scene, scene.frame.series["loss"]))
+        assert start <= 100 < end and window.end is None
+    pan(-0.5)(scene, [])
+    pan(999.0)(scene, [])
+    assert window.end is None, "it follows again"
+    scale_time(200.0)(scene, [])
+    assert history_of(scene, scene.frame.series["loss"]) == (0, 4000)
+
+
+def test_a_norm_of_which_nothing_was_clipped_is_told_once() -> None:
+    norm = np.linspace(0.5, 20, 500)
+    scene = scene_of(norm, name="grad_norm")
+    left = FakeSeries("grad_norm_clipped", norm, first=0)
+    scene.frame = replace(scene.frame, series=scene.frame.series | {"grad_norm_clipped": left})
+    rows = draw_chart(scene, "grad_norm", 90, HEIGHT, focused=False)
+    title = "".join(part.text for part in rows[0])
+    assert " 20  ema " in title and "clipped" not in title
 
 
 def test_a_norm_and_what_clipping_left_of_it_share_one_chart() -> None:

@@ -91,7 +91,10 @@ def draw_chart(scene: Scene, name: str, width: int, height: int, *, focused: boo
 
 
 def history_of(scene: Scene, series: SeriesView) -> tuple[int, int]:
-    """First and last step of the history that all charts share, so that their axes agree."""
+    """First and last step of the history that all charts share, so that their axes agree.
+
+    A window that follows has the newest step of the run itself, however far another one reaches.
+    """
     first, last = series.first_step or 0, series.last_step or 0
     if scene.frame.history_first_step is not None:
         first = min(first, scene.frame.history_first_step)
@@ -99,7 +102,10 @@ def history_of(scene: Scene, series: SeriesView) -> tuple[int, int]:
         last = scene.frame.step if scene.frozen else max(last, scene.frame.step)
     other = scene.other
     if other is not None and other.step is not None:
-        first, last = min(first, other.history_first_step or 0), max(last, other.step)
+        window = scene.charts.window
+        follows = window.span is not None and window.end is None
+        first = min(first, other.history_first_step or 0)
+        last = last if follows else max(last, other.step)
     return first, last
 
 

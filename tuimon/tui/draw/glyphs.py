@@ -95,6 +95,9 @@ ASCII = GlyphSet(
     shade=" .:*#",
 )
 
+# They have one font of their own, whatever the locale of the host.
+_TERMINALS_OF_DEC = ("vt1", "vt2", "vt3", "vt4", "vt5")
+
 SETS = {glyphs.name: glyphs for glyphs in (BRAILLE, BLOCK, ASCII)}
 ORDER = tuple(SETS)
 
@@ -147,4 +150,7 @@ def set_for(environ: Mapping[str, str]) -> GlyphSet:
     locale = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG") or ""
     if "utf-8" not in locale.lower() and "utf8" not in locale.lower():
         return ASCII
-    return BLOCK if environ.get("TERM", "") in ("linux", "") else BRAILLE
+    term = environ.get("TERM", "")
+    if term.startswith(_TERMINALS_OF_DEC):
+        return ASCII
+    return BLOCK if term in ("linux", "") else BRAILLE

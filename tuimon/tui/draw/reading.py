@@ -44,7 +44,8 @@ def reading_of(scene: Scene, curves: Sequence[Curve], plot: Plot, choice: ChartC
     if cross is not None:
         return _under_cross(scene, curves, plot, choice, cross)
     if len(curves) > 1:
-        groups: list[Row] = [*(_newest(scene, curves, at) for at in range(len(curves))), *extra]
+        told = [at for at in range(len(curves)) if not _says_nothing_new(curves, at)]
+        groups: list[Row] = [*(_newest(scene, curves, at, plot) for at in told), *extra]
         if any(each.is_other or not each.name.startswith(NORM) for each in curves):
             return groups
     else:
@@ -84,11 +85,29 @@ def _label(scene: Scene, curves: Sequence[Curve], at: int) -> str:
     return f"{name} " if name else ""
 
 
-def _newest(scene: Scene, curves: Sequence[Curve], at: int) -> Row:
+def _says_nothing_new(curves: Sequence[Curve], at: int) -> bool:
+    """Whether nothing was clipped: what is left of a norm is all of it."""
+    curve = curves[at]
+    if not curve.name.startswith(LEFT) or not at:
+        return False
+    whole = curves[at - 1]
+    is_of_it = whole.name.startswith(NORM) and whole.is_other == curve.is_other
+    return is_of_it and number(whole.series.last) == number(curve.series.last)
+
+
+def _newest(scene: Scene, curves: Sequence[Curve], at: int, plot: Plot) -> Row:
+    """The newest value; of another run that at the same step, or its last one and where that is."""
     look, curve = scene.look, curves[at]
     tone = colours_of(look, curve)[1]
     label = data(look, _label(scene, curves, at), tone)
-    return [label, _value(look, curve.series.last, tone)]
+    own = next((each.series.last_step for each in curves if not each.is_other), None)
+    theirs = curve.series.last_step
+    if not curve.is_other or theirs is None or theirs == own:
+        return [label, _value(look, curve.series.last, tone)]
+    if own is not None and theirs > own:
+        return [label, *_at_step(look, curve, plot, own)]
+    last = _value(look, curve.series.last, tone)
+    return [label, last, text(look, f" at {theirs:,}", "dim")]
 
 
 def _under_cross(

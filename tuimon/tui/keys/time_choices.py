@@ -85,13 +85,16 @@ def scale_time(factor: float) -> Choice:
 
     def choose(scene: Scene, boxes: list[Box]) -> None:
         if kind_of(scene.focus) == ON_LAYERS:
-            desk = scene.heat
-            desk.bucket = max(1, min(1 << 20, desk.bucket * 2 if factor > 1 else desk.bucket // 2))
-            desk.crossed = None
+            heat = scene.heat
+            heat.bucket = max(1, min(1 << 20, heat.bucket * 2 if factor > 1 else heat.bucket // 2))
+            heat.crossed = None
             return
         reach = reach_of(scene)
         if reach is not None:
-            scene.charts.window.zoom(factor, *reach, around=scene.charts.cross_step)
+            desk, newest = scene.charts, scene.frame.step
+            if desk.cross_step is None and desk.window.end is None and newest is not None:
+                reach = reach[0], min(reach[1], newest)  # another run may reach farther
+            desk.window.zoom(factor, *reach, around=desk.cross_step)
 
     return choose
 
