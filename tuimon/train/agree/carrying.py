@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from types import UnionType
 from typing import TYPE_CHECKING
 
 from tuimon.model import commands
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 _CHANGES = (
     commands.SetClip | commands.SetMaxNorm | commands.ScaleLr | commands.SetLr | commands.ReleaseLr
 )
+_CLIPS = commands.SetClip | commands.SetMaxNorm | commands.Undo
 _JUDGED = _CHANGES | commands.Dump | commands.SaveCheckpoint | commands.Inspect
 
 
@@ -49,14 +49,26 @@ class Carrying:
             self.carry(agreed, track)
         return agreed is not None
 
-    def before_clipping(self, track: Track, kinds: UnionType) -> None:
-        """The script clips ahead of the gate: carry out what is of these kinds."""
+    def before_clipping(self, track: Track) -> None:
+        """The script clips ahead of the gate: carry out what may concern clipping."""
+        gate, promises = self._gate, self._gate.promises
+        place = 2 * self._observer.roster.next_step()
+        if place > promises.place:
+            promises.place = place
+        if not gate.busy:
+            return
+        while gate.queue and isinstance(gate.queue[0].command, _CLIPS):
+            gate.carry(gate.queue.popleft(), track)
+        if promises.pending:
+            self._before_clipping(track)
+
+    def _before_clipping(self, track: Track) -> None:
         promises = self._gate.promises
         promises.come_to(promises.place)
         while True:
             while (agreed := promises.next()) is not None:
                 self._due.append(agreed)
-            while self._due and isinstance(self._due[0].request.command, kinds):
+            while self._due and isinstance(self._due[0].request.command, _CLIPS):
                 self.carry(self._due.popleft(), track)
             if promises.leave():
                 break

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
 from tuimon.model.autopsy import LEAF, OPERATION, Autopsy
 from tuimon.model.text import plain
@@ -63,7 +62,7 @@ class Examiner:
     def __init__(self, observer: Observer, environ: Mapping[str, str] = os.environ) -> None:
         self.policy = Policy()
         self.level = autopsy_level(self.policy, environ)
-        self.lines = LineMap(self._roots)
+        self.lines = LineMap(lambda: observer.roster.roots())
         self.nodes = LossNodes(self.lines)
         self.scenes = Scenes(observer, self.lines)
         self.newest: Autopsy | None = None
@@ -187,9 +186,6 @@ class Examiner:
     def _step(self) -> int:
         return self._observer.roster.next_step()
 
-    def _roots(self) -> list[tuple[str, nn.Module]]:
-        return self._observer.roster.roots()
-
     # --- how --------------------------------------------------------------------------------------
 
     def _examine(self, trigger: str, *, doubtful: bool = False, **about: Any) -> bool:
@@ -241,7 +237,7 @@ class Examiner:
     def _look_at_gradients(
         self, began_s: float, track: Track, measured: Measured | None
     ) -> dict[str, Any]:
-        parts = _tried(GRAPH, self._listen)
+        parts = _tried(GRAPH, lambda: _heard(self.nodes))
         fields: dict[str, Any] = {}
         scale = self._observer.scale_of(track)
         if scale is not None:
@@ -254,11 +250,6 @@ class Examiner:
                 MODEL, lambda: self._reruns.backwards(limit_s, bad, scale, fields, heard=heard)
             )
         return {**fields, **merge(parts)}
-
-    def _listen(self) -> list[Part]:
-        """What was heard of the backward of the loss."""
-        found = self.nodes.verdict()
-        return [] if found is None else [part_of(GRAPH, found)]
 
     def _walk(self, losses: Sequence[torch.Tensor]) -> Part:
         names = Names(self._observer.roster.roots())
@@ -304,6 +295,12 @@ class Examiner:
             step=autopsy.step,
         )
         return autopsy
+
+
+def _heard(nodes: LossNodes) -> list[Part]:
+    """What was heard of the backward of the loss."""
+    found = nodes.verdict()
+    return [] if found is None else [part_of(GRAPH, found)]
 
 
 def _tried(engine: str, look: Callable[[], list[Part]]) -> list[Part]:

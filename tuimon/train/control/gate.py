@@ -33,8 +33,6 @@ WAIT_SLICE_S = 0.2
 # Updates of other optimizers after which a pause no longer waits for the primary one.
 PATIENCE = 64
 BREAK = "break-"  # begins the id of the pause that ranks agree upon at a breakpoint
-# What may concern clipping.
-_CLIPS = commands.SetClip | commands.SetMaxNorm | commands.Undo
 
 
 class Gate(Answers):
@@ -141,20 +139,17 @@ class Gate(Answers):
         if self._steps_left > 0:
             self._pay()
             return 0.0
-        session = self._observer.session
-        began_s = time.perf_counter()
+
+        def goes_on() -> bool:
+            is_over = self._is_break and self.hold.clock() > until_s
+            return is_over or not self._wants_pause or self._steps_left > 0
+
+        session, began_s = self._observer.session, time.perf_counter()
         self.paused = True
         self._observer.snapshots.tell(at_once=True)
         session.set_state(PAUSED)
         try:
-            self.wait_until(
-                lambda: (
-                    not self._wants_pause
-                    or self._steps_left > 0
-                    or (self._is_break and self.hold.clock() > until_s)
-                ),
-                track,
-            )
+            self.wait_until(goes_on, track)
             if self._steps_left > 0:
                 self._pay()
             elif self._wants_pause and self._stop is None:
@@ -204,15 +199,7 @@ class Gate(Answers):
 
     def come_to_clipping(self, track: Track) -> None:
         """The script clips ahead of the gate: what concerns clipping must act now to be exact."""
-        promises, place = self.promises, 2 * self._observer.roster.next_step()
-        if place > promises.place:
-            promises.place = place
-        if not self.busy:
-            return
-        while self.queue and isinstance(self.queue[0].command, _CLIPS):
-            self._apply(self.queue.popleft(), track)
-        if promises.pending:
-            self._carrying.before_clipping(track, _CLIPS)
+        self._carrying.before_clipping(track)
 
     def _carry_out(self, track: Track) -> None:
         self._let_go()
@@ -260,9 +247,7 @@ class Gate(Answers):
     def _pause(self, request: commands.Request) -> None:
         was = self._wants_pause and self._steps_left == 0
         was_break, self._is_break = self._is_break, request.id.startswith(BREAK) and not was
-        self._wants_pause = True
-        self._steps_left = 0
-        self._is_paid = False
+        self._wants_pause, self._steps_left, self._is_paid = True, 0, False
         if self.hold.release(request, "paused"):
             return
         self.applied(request, "paused" if was else "running", "paused")
