@@ -122,6 +122,7 @@ def test_a_poisoned_state_is_never_healthy_and_the_policy_goes_back(feed: Feed) 
     told = [event for event in feed.events if event.kind in ("rollback", "skip")]
     texts = [event.text for event in told]
     assert "rolled back to the state after update 10: 1 update lost" in texts
+    assert next(e.first_step for e in feed.events if e.kind == "rollback") == 11
     assert [event.step for event in told] == [12, 12], "the update that it was about"
     assert [math.isnan(loss) for loss in training.losses].count(True) == 1
 

@@ -215,6 +215,7 @@ class Event(Record, frozen=True, array_like=True, tag=7):
 
     Attributes:
         until_s: unix time at which it ends by itself, for a hold; None for what does not last.
+        first_step: the first of the steps before `step` that it has undone, for a roll back.
     """
 
     step: int | None
@@ -224,6 +225,7 @@ class Event(Record, frozen=True, array_like=True, tag=7):
     text: str
     detail: str = ""
     until_s: float | None = None
+    first_step: int | None = None
 
 
 class Symptom(Record, frozen=True, array_like=True, tag=8):

@@ -130,6 +130,7 @@ class Session:
         detail: str = "",
         step: int | None = None,
         until_s: float | None = None,
+        first_step: int | None = None,
     ) -> None:
         """Publish a line for the event log; without `step` it is of the newest one that is over."""
         self.publish(
@@ -141,6 +142,7 @@ class Session:
                 text=plain(text),
                 detail=plain(detail),
                 until_s=until_s,
+                first_step=first_step,
             )
         )
 

@@ -81,7 +81,25 @@ def incidents(frame: Frame) -> list[Incident]:
     for incident in examined:
         index = next((i for i, each in enumerate(found) if _is_before(each, incident)), len(found))
         found.insert(index, incident)
-    return found
+    undone = undone_by(frame)
+    return [_told_as_undone(each, undone) for each in found] if undone else found
+
+
+def undone_by(frame: Frame) -> tuple[Event, ...]:
+    """The roll backs, each of which undoes the steps from its `first_step` to before its own."""
+    return tuple(
+        each for each in frame.events if each.first_step is not None and each.step is not None
+    )
+
+
+def _told_as_undone(incident: Incident, undone: Sequence[Event]) -> Incident:
+    """What was seen in a step that a roll back has undone is told, and said to be void."""
+    step = incident.step
+    for back in undone:
+        if step is not None and (back.first_step or 0) <= step < (back.step or 0):
+            text = f"{incident.text}; undone: rolled back at step {back.step:,}"
+            return structs.replace(incident, text=text)
+    return incident
 
 
 def of_autopsy(frame: Frame, autopsy: Autopsy) -> Incident:
@@ -156,7 +174,7 @@ def newest(frame: Frame) -> Incident | None:
         crash = of_crash(frame, frame.crash)
         if found is None or found.event is not None or crash.time_s >= found.time_s:
             found = crash
-    return found
+    return None if found is None else _told_as_undone(found, undone_by(frame))
 
 
 def examined_at(frame: Frame, event: Event) -> Incident | None:

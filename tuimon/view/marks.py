@@ -68,6 +68,9 @@ def marks(frame: Frame) -> list[Mark]:
     for event in frame.events:
         if event.step is None:
             continue
+        if event.first_step is not None and event.first_step < event.step:
+            words = f"from here to step {event.step - 1:,} undone by the roll back"
+            found.append(Mark(event.first_step, f"{words} at step {event.step:,}", EVENT))
         if event.severity in ("warning", "critical") or event.kind in _TOLD_EVENTS:
             words = plain(event.text.removesuffix(f" at step {event.step:,}"), 200)
             found.append(Mark(event.step, words, EVENT))

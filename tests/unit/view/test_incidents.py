@@ -12,6 +12,7 @@ from tuimon.scribe.conclusions import Conclusions
 from tuimon.view.frame import Frame
 from tuimon.view.incidents import incidents, newest
 from tuimon.view.late_start import apply_history
+from tuimon.view.marks import marks
 from tuimon.view.store import RunState, Standing
 
 
@@ -109,3 +110,18 @@ def test_causes_stand_in_the_order_of_the_verdict() -> None:
         ("lr-schedule", WITHDRAWN),
     ]
     assert [each.time_ns for each in gone] == [1, 4]  # its conclusion is as old as before
+
+
+def test_what_a_roll_back_has_undone_says_so() -> None:
+    """Steps and evidence of the abandoned updates stay, and are told as void everywhere."""
+    bad = Event(73, 7.0, "critical", "non-finite-loss", "loss is NaN at step 73")
+    back = Event(75, 9.0, "warning", "rollback", "rolled back", "by kim", first_step=41)
+    again = Event(76, 10.0, "critical", "non-finite-loss", "loss is NaN at step 76")
+    early = Event(40, 4.0, "warning", "spike", "loss jumps at step 40")
+    told = {each.step: each.text for each in incidents(Frame(events=(early, bad, back, again)))}
+    assert told[73] == "loss is NaN at step 73; undone: rolled back at step 75"
+    assert "undone" not in told[40] + told[75] + told[76]
+    newest_bad = newest(Frame(events=(bad, back), alert=bad))
+    assert newest_bad is not None and newest_bad.text.endswith("undone: rolled back at step 75")
+    found = [(mark.step, mark.words) for mark in marks(Frame(events=(bad, back)))]
+    assert (41, "from here to step 74 undone by the roll back at step 75") in found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -193,7 +194,8 @@ class Hold:
         lost = step - taken - 1
         updates = "update" if lost == 1 else "updates"
         text = f"rolled back to the state after update {taken:,}: {lost:,} {updates} lost"
-        session.event("rollback", text, severity="warning", detail=f"by {who}", step=step)
+        tell = partial(session.event, severity="warning", detail=f"by {who}", step=step)
+        tell("rollback", text, first_step=taken + 1)
         return taken
 
     def _leave_out(self, track: Track, reason: str) -> None:
