@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from tests.unit.diagnose.test_motion_rules import PLATEAU
+from tests.unit.diagnose.test_motion_rules import concluded as concluded_of
 from tests.unit.diagnose.test_rules import examined, inf, nan, note
 from tests.unit.diagnose.test_trials import finding, trial
 from tuimon.diagnose.autopsies import entry
@@ -15,10 +17,12 @@ from tuimon.diagnose.trials import decided
 from tuimon.export.story import place
 from tuimon.model.autopsy import BACKWARD, LEAF, Autopsy, PoisonedLeaf, TensorNote
 from tuimon.model.explained import EXPLAINED
-from tuimon.model.records import Symptom
+from tuimon.model.records import LayerTable, Symptom
+from tuimon.model.samples import Activation, Activations
 from tuimon.model.trials import CONFIRMED, NO_DIFFERENCE
 from tuimon.model.verdict import sentence, verdict_lines
 
+NORM = "norm-state"
 TINY = 2.66e-44  # 1 / TINY is beyond the largest float32
 
 
@@ -119,3 +123,19 @@ def test_a_list_of_bad_samples_says_how_many_there_are(samples, count, said, in_
     assert said in sentence(autopsy)
     assert concluded(autopsy)[0].evidence[0].endswith(in_whole)
     assert entry(autopsy)["leaves"][0]["bad_samples"] == (count or 16)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "found"),
+    [("LayerNorm", [1], True), ("LayerNorm", [16], False), ("Linear", [1], False)],
+)
+def test_a_normalisation_of_one_number_gives_nothing_of_it(kind, shape, found):
+    table = LayerTable(0, ["head.3.weight"], [shape], ["float32"], [True], [0])
+    seen = Activations(3, [Activation("head.3", 1, 64, kind=kind)])
+    names = [each for each in concluded_of(table, seen, symptom=PLATEAU) if each.cause == NORM]
+    assert bool(names) == found
+    if found:
+        assert "head.3 (LayerNorm) normalises one number" in names[0].evidence[0]
+        assert names[0].where.module == "head.3" and "remove" in names[0].remedy.text
+    learns = concluded_of(table, seen, symptom=None, losses=tuple(0.95**at for at in range(120)))
+    assert not [each for each in learns if each.cause == NORM]

@@ -15,7 +15,7 @@ from tuimon.diagnose.rules.growing import Growing
 from tuimon.diagnose.rules.leaping import Leaping
 from tuimon.diagnose.rules.leaves import Leaves, Updates
 from tuimon.diagnose.rules.misusing import Misuse
-from tuimon.diagnose.rules.normalising import RunningStatistics
+from tuimon.diagnose.rules.normalising import Lone, RunningStatistics
 from tuimon.diagnose.rules.operations import Operations
 from tuimon.diagnose.rules.parallel import Desync
 from tuimon.diagnose.rules.replaying import Disagreeing
@@ -47,6 +47,7 @@ RULES: tuple[Rule, ...] = (
     ScalerCollapse(),
     NormalisationState(),
     RunningStatistics(),
+    Lone(),
     ZeroGrad(),
     Unreached(),
     DataScale(),

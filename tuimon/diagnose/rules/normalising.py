@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tuimon.diagnose.circumstances import Circumstances
 from tuimon.diagnose.evidence import Evidence
-from tuimon.diagnose.findings import Finding
+from tuimon.diagnose.findings import Finding, Remedy
 from tuimon.diagnose.rules.concluding import from_symptom
 from tuimon.diagnose.rules.observing import is_stalled, observed
 from tuimon.model.loop import LoopCalls, NormLayer
@@ -22,6 +22,13 @@ UNSETTLED = 0.5  # weight of the initial values in the statistics
 LONG = 100  # forwards
 PAIR = 2  # samples of a batch that is too small to tell a spread
 FAR_OFF = 10.0  # size of outputs that should have size 1; a small one may be a weight near 0
+
+_OF_FEATURES = ("LayerNorm", "RMSNorm")
+_WITHOUT = Remedy(
+    text="Normalise more than one number: remove the normalisation behind a layer of one output, "
+    "or put it before that layer.",
+    code="head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 1))",
+)
 
 _Found = tuple[str, float, str | None]
 
@@ -39,6 +46,26 @@ class RunningStatistics:
             step = run.loop.calls.first_eval_update or 0
             symptom = observed(detail, evidence, step)
             yield from_symptom("norm-state", symptom, confidence, [], module=module)
+
+
+class Lone:
+    """A normalisation over a single number: what it gives is its bias, whatever goes in."""
+
+    def conclude(self, evidence: Evidence) -> Iterator[Finding]:
+        run = evidence.circumstances
+        if run is None or run.table is None or not is_stalled(evidence):
+            return
+        shapes = dict(zip(run.table.names, run.table.shapes, strict=False))
+        for name, output in run.motion.outputs.items():
+            weight = shapes.get(f"{name}.weight" if name else "weight")
+            if output.kind in _OF_FEATURES and weight == [1]:
+                detail = (
+                    f"{name or 'the model'} ({output.kind}) normalises one number by itself: "
+                    f"nothing of its value, and no gradient, passes through"
+                )
+                symptom = observed(detail, evidence)
+                yield from_symptom("norm-state", symptom, 0.93, [], module=name, remedy=_WITHOUT)
+                return
 
 
 def _unsound(run: Circumstances, calls: LoopCalls, evidence: Evidence) -> Iterator[_Found]:
