@@ -121,10 +121,11 @@ async def test_the_next_non_finite_step_gets_the_crosshair() -> None:
         await viewer.press("tab", "n")
         assert viewer.app.scene.charts.cross_step == 384
         assert "+Inf" in viewer.text
+        begins = viewer.app.scene.charts.cross_step
         await viewer.press("n")
-        assert viewer.app.scene.charts.cross_step == 385
-        await viewer.press("N")
-        assert viewer.app.scene.charts.cross_step == 384
+        assert viewer.app.scene.charts.cross_step not in (385, 386), "it is the same incident"
+        await viewer.press("@", "3", "9", "0", "enter", "N")
+        assert viewer.app.scene.charts.cross_step == begins
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from tuimon.view.reel import PRIMARY
 
 _TELLING = {cls.__struct_config__.tag for cls in (DeviceStats, Event, Loss, Step, Symptom)}
 _NOT_FINITE = "a loss that is not finite", "a gradient norm that is not finite"
-_OF_AN_INCIDENT = ("non-finite", "data-nonfinite", "autopsy")  # events and symptoms that tell of it
+OF_AN_INCIDENT = ("non-finite", "data-nonfinite", "autopsy")  # events and symptoms that tell of it
 _PIECE = 64  # frames; a wide model has some of ten thousand norms
 
 
@@ -113,7 +113,7 @@ class Stops:
         found = _found_in(record)
         if found is not None:
             step, words = found
-            is_one = words in _NOT_FINITE or words.startswith(_OF_AN_INCIDENT)
+            is_one = words in _NOT_FINITE or words.startswith(OF_AN_INCIDENT)
             kind = _NOT_FINITE[0] if is_one else words
             _take_in(self._stretches.setdefault(kind, []), step, words)
 

@@ -14,9 +14,10 @@ from tuimon.tui.keys.row_choices import Choice
 from tuimon.tui.scene import Scene
 from tuimon.tui.screens import CHART_PREFIX, Box
 from tuimon.tui.scrolling import FAR
-from tuimon.view.frame import HAS_FINITE, SeriesView
+from tuimon.view.frame import HAS_FINITE, HAS_NAN, HAS_NEG_INF, HAS_POS_INF, SeriesView
 from tuimon.view.marks import COMMAND, EVENT, marks
 from tuimon.view.pyramid import BUCKETS_PER_COLUMN
+from tuimon.view.stops import OF_AN_INCIDENT
 
 _SERIES = {"loss": "loss", "grad": "grad_norm"}
 _KEEPS = (0.0, 0.9, 0.99, 0.999)  # of the moving average, as the key goes through them
@@ -166,7 +167,7 @@ def bad_step(scene: Scene, direction: int) -> str | None:
         return "no values yet"
     own = scene.frame.series
     places = [own[each] for pane in panes for each in members_of(pane or "", own)]
-    happened = [mark.step for mark in marks(scene.frame) if mark.kind in (EVENT, COMMAND)]
+    happened = _happened(scene, places)
     start = scene.charts.cross_step
     limit = -1 if direction > 0 else FAR
     for begin in (limit if start is None else start, limit):
@@ -178,6 +179,22 @@ def bad_step(scene: Scene, direction: int) -> str | None:
             return None
     names = " or ".join(str(pane).replace("_", " ") for pane in panes)
     return f"no NaN or Inf in {names} and no event so far"
+
+
+def _happened(scene: Scene, places: list[SeriesView]) -> list[int]:
+    """Steps of commands and events, but of those that tell of a NaN that goes on there."""
+    others = {each.step for each in scene.frame.events if not each.kind.startswith(OF_AN_INCIDENT)}
+    return [
+        mark.step
+        for mark in marks(scene.frame)
+        if mark.kind == COMMAND
+        or (mark.kind == EVENT and (mark.step in others or not _is_amid(mark.step, places)))
+    ]
+
+
+def _is_amid(step: int, places: list[SeriesView]) -> bool:
+    bad = HAS_NAN | HAS_POS_INF | HAS_NEG_INF
+    return any(each.envelope(step, step + 1, 1).flags[0] & bad for each in places)
 
 
 def spike(scene: Scene, boxes: list[Box]) -> str | None:
