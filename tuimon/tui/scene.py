@@ -79,6 +79,7 @@ class HeatDesk(msgspec.Struct):
     columns: int = 1  # cells across the map, as last drawn
     crossed: int | None = None  # the crosshair that was last brought into sight
     is_led: bool = False  # `end` is where the crosshair led, not where a person went
+    wanted: int | None = None  # a step to bring into sight with the next picture
     absolute: bool = False  # norms themselves, not against each layer's own median
     ranked: object = None  # of what the layers were sorted
     series: LayerSeries = msgspec.field(default_factory=LayerSeries)  # of the layer looked at

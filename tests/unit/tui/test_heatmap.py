@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from tests.tui.fake import FakeHeat, FakeRun
+from tuimon.model.autopsy import Autopsy, OpSite
 from tuimon.model.records import LayerTable
 from tuimon.tui.draw.glyphs import ASCII, BRAILLE
 from tuimon.tui.draw.heatmap import CellTable, HeatPanel, cell_glyphs, heat_window
+from tuimon.tui.draw.ordering import next_order
 from tuimon.tui.draw.rows import in_alphabet, width_of
 from tuimon.tui.draw.theme import FULL, NONE, SIXTEEN, Look
 from tuimon.tui.scene import HeatDesk, Scene
@@ -149,4 +151,28 @@ def test_filtered_names_are_told_apart_beside_the_map() -> None:
 def test_while_an_update_is_held_the_one_before_is_not_called_now() -> None:
     scene = scene_of(np.full((2, 30), LEVEL_USUAL), ["a", "b"])
     scene.frame = replace(scene.frame, state=HELD)
-    assert "all finite at step 29" in drawn(scene)[0]
+    assert "finite at 29" in drawn(scene)[0]
+
+
+def test_first_bad_first_shows_each_step_and_where_it_began() -> None:
+    codes = np.full((3, 900), LEVEL_USUAL)
+    codes[:, 400:] = CELL_NAN
+    codes[1, 398:] = CELL_NAN
+    names = ["pos", "blocks.0.ln1.weight", "blocks.1.ln1.weight"]
+    scene = scene_of(codes, names)
+    first = OpSite("aten::native_layer_norm", module="blocks.1.ln1")
+    scene.frame = replace(scene.frame, autopsies=(Autopsy(398, 0, first=first),))
+    drawn(scene)
+    next_order(scene)
+    next_order(scene)
+    lines = drawn(scene)
+    assert "first bad at step" in lines[0]
+    assert [line[-5:-1].strip() for line in lines[1:4]] == ["398", "400", "400"]
+    assert lines[1].split("│")[2].lstrip(" ").startswith("NN")  # healthy steps come before
+    assert " " in lines[1].split("│")[2][:5]
+    scene.frame = replace(scene.frame, autopsies=(Autopsy(400, 0, first=first),))
+    scene.frame.heat.codes[1, 398:400] = LEVEL_USUAL  # type: ignore[union-attr]
+    scene.heat.ranked = None
+    assert "blocks.1.ln1" in drawn(scene)[1]  # the layer of the first operation
+    next_order(scene)
+    assert "N" * 40 in drawn(scene)[1]

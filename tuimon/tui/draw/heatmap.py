@@ -11,7 +11,8 @@ from tuimon.model.text import plain
 from tuimon.tui.draw import crossing
 from tuimon.tui.draw.marking import columns_of, mark_row
 from tuimon.tui.draw.naming import brief
-from tuimon.tui.draw.ordering import TREE, WORDS, settle_order
+from tuimon.tui.draw.onset import bring_wanted, onset_cells, onsets
+from tuimon.tui.draw.ordering import FIRST_BAD, TREE, WORDS, settle_order
 from tuimon.tui.draw.rows import Row, centred, data, fit, framed, text, thumb_of
 from tuimon.tui.draw.theme import Look
 from tuimon.tui.draw.tree import LayerTree, TreeRow
@@ -119,8 +120,10 @@ class HeatPanel:
         table = (frame.layers.epoch, len(frame.layers.names)) if frame.layers else None
         chosen = (desk.cursor, desk.top, desk.bucket, desk.end, desk.tree.version, desk.absolute)
         told = (frame.commands, len(frame.events), len(frame.milestones))
+        order = (desk.tree.order, desk.wanted)
         cross = scene.charts.cross_step
-        return (heat.version if heat else -1, table, chosen, told, cross, frame.state == HELD)
+        version = heat.version if heat else -1
+        return (version, table, chosen, told, cross, order, frame.state == HELD)
 
     def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
         """The panel."""
@@ -143,7 +146,7 @@ class HeatPanel:
         rows = desk.tree.rows()
         label_width = label_cells(desk.tree, width)
         room = max(1, width - 2 - label_width - 1)
-        beside = crossing.value_cells(scene, room)
+        beside = crossing.value_cells(scene, room) or onset_cells(scene, room)
         self.columns = desk.columns = room - beside
         window = self._window(scene, frame.heat.first_step or 0, frame.heat.last_step)
         marked = columns_of(frame, window.start, window.end, self.columns)
@@ -199,8 +202,9 @@ class HeatPanel:
         return body
 
     def _window(self, scene: Scene, first: int, last: int) -> HeatWindow:
-        """The visible steps, with a crosshair that has moved among them."""
+        """The visible steps, with a crosshair that has moved among them, or what was asked for."""
         window = heat_window(scene.heat, first, last, self.columns)
+        bring_wanted(scene.heat, window.end - window.start)
         crossing.lead(scene.heat, scene.charts.cross_step, (window.start, window.end))
         return heat_window(scene.heat, first, last, self.columns)
 
@@ -217,6 +221,8 @@ class HeatPanel:
         """Mark the column of the crosshair in all rows, with the values there at their ends."""
         cross = scene.charts.cross_step
         if cross is None:
+            for index, row in enumerate(onsets(scene, shown) if beside else []):
+                body[index] = [*body[index], *row]
             return
         column = (cross - window.start) // window.bucket
         values = crossing.values(scene, shown) if beside else []
@@ -232,19 +238,22 @@ class HeatPanel:
         if now_bad:
             state = text(look, f"{now_bad:,} non-finite now", "bad", bold=True)
         elif frame.state == HELD:  # nothing is known of the gradients that wait
-            state = text(look, f"all finite at step {frame.heat.last_step:,}", "dim")
+            state = text(look, f"finite at {frame.heat.last_step:,}", "dim")
         else:
             state = text(look, "all finite now", "ok")
         last = min(total, desk.top + shown)
         place = [text(look, f"{min(desk.top + 1, total):,}–{last:,}/{total:,}", "dim")]
         chosen = []
-        if desk.tree.order != TREE:
+        if desk.tree.order == FIRST_BAD and onset_cells(scene, self.columns):
+            chosen.append([text(look, "first bad at step", "key")])  # heads the column
+            place = []
+        elif desk.tree.order != TREE:
             chosen.append([text(look, WORDS[desk.tree.order], "key")])
         if desk.tree.only_bad:
             chosen.append([text(look, "only bad", "key")])
         if desk.tree.filter:
             chosen.append([data(look, f"/{desk.tree.filter}", "key")])
-        return [[state], *chosen, place]
+        return [[state], *chosen, *([place] if place else [])]
 
 
 def label_cells(tree: LayerTree, width: int) -> int:

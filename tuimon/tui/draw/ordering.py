@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from tuimon.model.records import NON_FINITE
+from tuimon.tui.draw.onset import by_examination, first_onset
 from tuimon.tui.draw.tree import ORDERS, Indices
 from tuimon.tui.scene import Scene
-from tuimon.view.frame import HeatView
 
 TREE, WORST, FIRST_BAD, NORM, NAME = ORDERS
 WORDS = {
@@ -27,6 +27,10 @@ def next_order(scene: Scene) -> str:
     scene.heat.ranked = None
     _keeping_place(scene, order, stays_on_top=not scene.heat.touched)
     scene.heat.touched = True
+    if order == FIRST_BAD:
+        scene.heat.wanted = first_onset(scene)
+    elif scene.heat.is_led and scene.charts.cross_step is None:
+        scene.heat.end, scene.heat.is_led = None, False
     return f"layers: {WORDS[order]}{_ties(scene) if order == FIRST_BAD else ''}"
 
 
@@ -60,8 +64,9 @@ def settle_order(scene: Scene) -> None:
         _keeping_place(scene, order, stays_on_top=scene.heat.cursor == 0)
 
 
-def ranking(heat: HeatView | None, names: tuple[str, ...], order: str) -> Indices | None:
+def ranking(scene: Scene, order: str) -> Indices | None:
     """Indices of the layers in an order; None where nothing is known to sort by."""
+    heat, names = scene.frame.heat, scene.heat.tree.names
     if order == NAME:
         return np.array(sorted(range(len(names)), key=names.__getitem__), np.intp)
     if order == TREE or heat is None or len(heat.ever_bad()) != len(names):
@@ -75,7 +80,8 @@ def ranking(heat: HeatView | None, names: tuple[str, ...], order: str) -> Indice
     first = np.where(first < 0, _LAST, first)
     away = np.nan_to_num(np.abs(heat.latest_away()), nan=-1.0)
     if order == FIRST_BAD:
-        return np.lexsort((-away, first))
+        named = by_examination(scene)  # which of several came first, where anybody knows
+        return np.lexsort((-away, first) if named is None else (-away, named, first))
     # What is bad now, then what was, the first of them first, then what is far from its usual.
     return np.lexsort((-away, first, ~heat.ever_bad(), ~bad_now))
 
@@ -85,7 +91,7 @@ def _keeping_place(scene: Scene, order: str, *, stays_on_top: bool) -> None:
     desk = scene.heat
     rows = desk.tree.rows()
     row = rows[min(desk.cursor, len(rows) - 1)] if rows else None
-    desk.tree.set_order(order, ranking(scene.frame.heat, desk.tree.names, order))
+    desk.tree.set_order(order, ranking(scene, order))
     if stays_on_top:
         desk.cursor = 0
     elif row is not None and row.is_open is None:

@@ -12,7 +12,8 @@ import numpy.typing as npt
 Bools = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.intp]
 
-ORDERS = ("tree", "worst", "first bad", "norm", "name")
+FIRST_BAD = "first bad"
+ORDERS = ("tree", "worst", FIRST_BAD, "norm", "name")
 
 OPEN_BY_DEFAULT_ROWS = 40  # the tree opens level by level while it stays shorter than this
 

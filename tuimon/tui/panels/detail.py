@@ -108,6 +108,9 @@ class DetailPanel:
         norm = float(np.sqrt((finite.astype(np.float64) ** 2).sum())) if len(finite) else None
         ever = heat.ever_bad()
         bad_members = int(ever[below].sum()) if len(ever) else 0
+        bad = f"{bad_members:,} of {len(members):,}"
+        if bad_members:
+            bad += f", first at {heat.first_bad()[below][ever[below]].min():,}"
         dtype = table.dtypes[members[0]].removeprefix("torch.") if table.dtypes else DASH
         pairs = [
             _extent(table, row),
@@ -115,7 +118,7 @@ class DetailPanel:
             ("size", size_bytes(bytes_of(table, row.members)), "text"),
             ("norm now", number(norm), "strong"),
             ("gradient", flag_words(bits), "bad" if bits & NON_FINITE else "ok"),
-            ("ever bad", f"{bad_members:,} of {len(members):,}", "warn" if bad_members else "text"),
+            ("ever bad", bad, "warn" if bad_members else "text"),
         ]
         path = brief(look, plain(row.path), width - 1)
         lines: list[Row] = [[text(look, f" {path}", "strong", bold=True)], []]
