@@ -68,7 +68,9 @@ async def test_screens_without_data_say_what_would_fill_them() -> None:
         assert "waiting for the first step" not in text
         assert "the first batch is looked at" in await viewer.press("7")
         assert "single process" in await viewer.press("8")
-        assert "tuimon run --attach" in await viewer.press("9")
+        text = await viewer.press("9")
+        assert "goes to the terminal that it was started in" in " ".join(text.split())
+        assert "tuimon run --attach" in text and "0 lines" not in text
 
 
 async def test_a_run_is_picked_among_those_of_the_host() -> None:
@@ -79,6 +81,7 @@ async def test_a_run_is_picked_among_those_of_the_host() -> None:
                     ranks=[RankInfo(0, 100 + at, 1, "1.ring")]),
             "running" if at < 2 else "gone", 10 * at, 60.0,
             ended="" if at < 2 else "ok 0", loss=_losses(at) if at < 2 else None,
+            ended_s=125.0 if at == 2 else None,
         )
         for at in range(4)
     )  # fmt: skip
@@ -91,6 +94,7 @@ async def test_a_run_is_picked_among_those_of_the_host() -> None:
     async with driven(full_frame(run_id="r0"), choices=choices) as viewer:
         text = await viewer.press("W")
         assert "2 live, 2 ended" in text and "loss 2.5" in text and "ok 0" in text
+        assert "ran 1m00s, ended 2m05s ago" in text and "began 1m00s ago" in text
         assert "is the one that is shown" in await viewer.press("enter")
         assert "enter shows a run first" in await viewer.press("j", "space")
         assert not viewer.session.sent

@@ -24,7 +24,7 @@ from tuimon.view.frame import END, GONE, LIVE, LOADING, Exit, Frame, Replay
 from tuimon.view.late_start import apply_history
 from tuimon.view.reel import Newest, Reel, first_step_of, start_for, time_of
 from tuimon.view.source import SourceStatus, exit_of, hello_of
-from tuimon.view.staleness import Signs, judge
+from tuimon.view.staleness import MORE, STAYS, Signs, judge
 from tuimon.view.stops import Stops
 from tuimon.view.store import RunState, Standing
 
@@ -338,7 +338,7 @@ def _ended(state: RunState, info: RunInfo | None, lost: dict[str, int]) -> Stand
     signs = Signs(0, True, True, step, None, None, 0.0, said, not_finite=state.finite.words)
     status = SourceStatus(connected=True, alive=False, caught_up=True, exit=ended, lost=lost)
     standing = judge(0.0, status, signs)
-    detail = standing.detail.replace("the picture stays, q leaves", "space plays it again")
+    detail = standing.detail.replace(MORE, "").replace(STAYS, "space plays it again")
     return Standing(GONE, detail, exit=standing.exit, lost=lost)
 
 

@@ -34,6 +34,8 @@ class RunGlance(msgspec.Struct, frozen=True):
     """One run.
 
     Attributes:
+        age_s: how long it has trained; since it began, where nothing tells when it ended.
+        ended_s: how long ago it ended; None while it lives and where nothing tells.
         state: "running", "paused", "held", "unwatched", "silent" or "gone".
         ended: how it ended; "" while it lives.
         loss: None where it is not read.
@@ -46,6 +48,7 @@ class RunGlance(msgspec.Struct, frozen=True):
     ended: str = ""
     loss: Series | None = None
     steps_per_s: float | None = None
+    ended_s: float | None = None
 
 
 class _Followed:
@@ -109,6 +112,7 @@ class Runs:
         self._looked_s = float("-inf")
         self._live: list[RunInfo] = []
         self._gone: list[RunInfo] = []
+        self._ends: dict[str, float | None] = {}  # unix times; of a run that has ended they stay
         self._followed: dict[str, _Followed] = {}
 
     def poll(self) -> tuple[RunGlance, ...]:
@@ -120,7 +124,8 @@ class Runs:
         for each in self._followed.values():
             each.poll(share_s)
         live = [self._glance(info, now_s) for info in self._live]
-        gone = [_ended(info, now_s) for info in self._gone[: max(0, MAX_SHOWN - len(live))]]
+        shown = self._gone[: max(0, MAX_SHOWN - len(live))]
+        gone = [_ended(info, self._ends.get(info.id), now_s) for info in shown]
         return (*live, *gone)
 
     def close(self) -> None:
@@ -134,6 +139,11 @@ class Runs:
         runs = list(reversed(self._list_runs()))
         self._live = [info for info in runs if registry.is_alive(info)]
         self._gone = [info for info in runs if info not in self._live]
+        newest = self._gone[:MAX_SHOWN]
+        self._ends = {
+            info.id: self._ends[info.id] if info.id in self._ends else ended_at(info)
+            for info in newest
+        }
         wanted = {info.id: info for info in self._live[:MAX_FOLLOWED]}
         for run_id in [each for each in self._followed if each not in wanted]:
             self._followed.pop(run_id).close()
@@ -158,10 +168,24 @@ class Runs:
         )
 
 
-def _ended(info: RunInfo, now_s: float) -> RunGlance:
+def ended_at(info: RunInfo) -> float | None:
+    """When a run that is over gave its last sign; None where its rings are gone."""
+    headers = [header_of(info, rank) for rank in info.ranks]
+    signs = [max(each.beat_ns, each.changed_ns) for each in headers if each is not None]
+    return max(signs) / 1e9 if signs and max(signs) else None
+
+
+def _ended(info: RunInfo, ended_s: float | None, now_s: float) -> RunGlance:
     told = info.exit
     words = "ended without saying why"
     if told is not None:
         code = "" if told.code is None else f" {told.code}"
         words = f"{told.kind}{code}" + (f": {told.detail}" if told.detail else "")
-    return RunGlance(info, GONE, info.last_step, max(0.0, now_s - info.started_at_s), words)
+    return RunGlance(
+        info,
+        GONE,
+        info.last_step,
+        max(0.0, (now_s if ended_s is None else ended_s) - info.started_at_s),
+        words,
+        ended_s=None if ended_s is None else max(0.0, now_s - ended_s),
+    )

@@ -35,6 +35,8 @@ SILENT_AFTER_S, SILENT_FACTOR = 10.0, 20.0
 FIRST_LATE_AFTER_S, FIRST_SILENT_AFTER_S = 30.0, 120.0
 READINGS_STALE_AFTER_S = 15.0  # the scribe reads once a second
 
+STAYS = "the picture stays, q leaves"
+MORE = ", W other runs, `tuimon report`"  # of what has ended by itself and is kept
 _NO_SCRIBE = "the scribe has ended: no readings, findings, history and report from here on"
 _DELETED = (
     "its run folder was deleted: the training goes on, seen but out of reach for commands and new "
@@ -176,10 +178,10 @@ def _gone(status: SourceStatus, signs: Signs) -> Standing:
     if exit_ is None:
         exit_ = Exit("killed", None, "it left no last word")
     exit_ = structs.replace(exit_, not_finite=signs.not_finite)
-    stays = "the picture stays"
+    then = STAYS + (MORE if exit_.kind in ("ok", "stopped") else "")
     if status.deleted:
-        stays = "its run folder was deleted, `tuimon ls` tells what was recorded; the picture stays"
-    detail = f"{_how(exit_, signs)}; {stays}, q leaves"
+        then = f"its run folder was deleted, `tuimon ls` tells what was recorded; {STAYS}"
+    detail = f"{_how(exit_, signs)}; {then}"
     return Standing(GONE, detail, exit=exit_, lost=status.lost)
 
 

@@ -15,8 +15,8 @@ from tuimon.tui.panels.header import clock
 from tuimon.tui.scene import Scene
 
 _NONE = (
-    "no output so far\n\na training writes to its own terminal; `tuimon run --attach script.py` "
-    "runs one in the background, and what it writes is here"
+    "nothing is here: what a training prints goes to the terminal that it was started in\n\n"
+    "`tuimon run --attach script.py` starts one in the background, and what it prints is here"
 )
 _TIME_COLUMNS = 90
 _SIDE_CELLS = 16  # cells that h and l move
@@ -109,6 +109,8 @@ def _reading(scene: Scene, lines: Sequence[Output]) -> list[Row]:
         groups.append([data(look, f"/{place.filter}", "key")])
     if place.side:
         groups.append([text(look, f"from column {place.side:,}", "key")])
+    if not scene.frame.output:
+        return groups
     lost = scene.frame.lost.get("older output", 0)
     words = f"{count(len(lines))} lines" + (f", {count(lost)} older ones are gone" if lost else "")
     return [*groups, [text(look, words, "dim")]]

@@ -133,7 +133,7 @@ def _head(scene: Scene, run: RunGlance, width: int, *, selected: bool) -> Row:
         left.append([data(look, run.ended[:80], "dim")])
     elif info.main_pid is not None:
         left.append([data(look, f"{info.host}:{info.main_pid}", "dim")])
-    right: list[Row] = [[text(look, duration_s(float(int(run.age_s))), "dim")]]
+    right: list[Row] = [[text(look, _times(run), "dim")]]
     if info.world_size > 1:
         right.append([text(look, f"{info.world_size} ranks", "dim")])
     if run.steps_per_s is not None and run.state == STATE_NAMES[RUNNING]:
@@ -141,6 +141,16 @@ def _head(scene: Scene, run: RunGlance, width: int, *, selected: bool) -> Row:
     right.append([text(look, "step ", "dim"), text(look, count(run.step), "text", bold=True)])
     right.append([text(look, f"{run.state:<8}", _TONES.get(run.state, "warn"), bold=True)])
     return fit(look, spread(look, left, right, width), width)
+
+
+def _times(run: RunGlance) -> str:
+    """How long it has trained, and apart from that how long ago it ended."""
+    lasted = duration_s(float(int(run.age_s)))
+    if run.state != GONE:
+        return lasted
+    if run.ended_s is None:
+        return f"began {lasted} ago"
+    return f"ran {lasted}, ended {duration_s(float(int(run.ended_s)))} ago"
 
 
 def _chart(look: Look, loss: SeriesView, width: int) -> list[Row]:
