@@ -22,6 +22,7 @@ from tuimon.train import monitor as monitors
 from tuimon.train.account import Losses
 from tuimon.train.control import snapshots
 from tuimon.train.control.policy import Policy
+from tuimon.train.track import _is_finite
 
 EVERY, UPDATES, BACK_AT = 5, 24, 18
 KEPT = 15  # the newest multiple of EVERY whose state has proved itself by then
@@ -215,13 +216,17 @@ def test_what_proves_a_state(feed: Feed) -> None:
         training.update(number)
     observer = monitors._wiring.observer
     found, track = observer.snapshots, observer.roster.primary
-    assert track._is_finite(FINE)
+
+    def is_finite(losses: Losses) -> bool:
+        return _is_finite(losses, track.update, track._weights)
+
+    assert is_finite(FINE)
     for changed in ({"last": None}, {"total": None}, {"last": math.nan}, {"total": math.inf}):
-        assert not track._is_finite(msgspec.structs.replace(FINE, **changed)), changed
+        assert not is_finite(msgspec.structs.replace(FINE, **changed)), changed
     track._weights.bad_total = 1
-    assert not track._is_finite(FINE)
+    assert not is_finite(FINE)
     track._weights.bad_total, track.update.is_bad = 0, True
-    assert not track._is_finite(FINE)
+    assert not is_finite(FINE)
     track.update.is_bad = False
 
     measured, track.step = track.update.measured, 8
