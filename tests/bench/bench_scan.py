@@ -105,9 +105,10 @@ def timed(way: str, path: Path) -> dict[str, float]:
         [sys.executable, "-c", program, str(path)],
         capture_output=True,
         text=True,
-        check=True,
         env=environ,
     )
+    if done.returncode:
+        sys.exit(f"{way}, {path.name}: {done.stderr.strip().splitlines()[-1]}")
     figures: dict[str, float] = json.loads(done.stdout)
     return figures
 

@@ -44,6 +44,18 @@ def test_every_variable_is_documented() -> None:
     assert set(re.findall(r"^\| `([A-Z_]+)=", README, re.MULTILINE)) == read
 
 
+def test_scripts_that_print_figures_exist_with_the_options_that_are_told() -> None:
+    pages = [README, *(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))]
+    words = " ".join(" ".join(pages).split())
+    benches = {path.stem: path.read_text() for path in (ROOT / "tests/bench").glob("bench_*.py")}
+    assert set(re.findall(r"\bbench_\w+", words)) <= set(benches)
+    for name, source in benches.items():
+        assert "ArgumentParser(" in source, f"{name} has no --help"
+    for name, options in re.findall(r"`python -m tests\.bench\.(\w+)([^`]*)`", words):
+        for option in re.findall(r"--[a-z-]+", options):
+            assert f'"{option}"' in benches[name], f"{name} {option}"
+
+
 def test_the_two_commands_exist() -> None:
     for script in re.findall(r"^\$ sh (\S+)", README, re.MULTILINE):
         assert (ROOT / script).is_file()
