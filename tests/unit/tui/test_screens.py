@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.tui.fake import FakeRun, FakeSeries
+from tests.tui.fake import FakeHeat, FakeRun, FakeSeries
+from tuimon.model.records import CommandState, LayerTable
 from tuimon.tui.draw.rows import width_of
 from tuimon.tui.draw.theme import NONE, Look
 from tuimon.tui.once import paint, render_once
 from tuimon.tui.scene import CHARTS, EVENTS, LAYERS, OVERVIEW, Scene
 from tuimon.tui.screens import MIN_COLUMNS, MIN_ROWS, arrange
-from tuimon.view.frame import GONE, PAUSED, WAITING, DataPlace, Exit, Frame
+from tuimon.view.frame import CELL_NAN, GONE, LEVEL_USUAL, PAUSED, WAITING, DataPlace, Exit, Frame
 
 BUSY = FakeRun(steps=60, incident=True).frame()
 
@@ -125,3 +126,11 @@ def test_hostile_text_never_reaches_the_terminal() -> None:
         rows = paint(Scene(frame, Look(), screen=screen), 120, 40)
         shown = "".join(part.text for row in rows for part in row)
         assert not set(shown) & {"\x1b", "\x07", "\u202e", "\x9b"}, screen
+
+
+def test_a_hold_that_lets_a_row_of_bad_updates_pass_says_so() -> None:
+    armed = CommandState("1", "ArmHold", "applied")
+    for code, words in ((CELL_NAN, "HOLD ARMS WHEN FINITE"), (LEVEL_USUAL, "HOLD ARMED")):
+        heat = FakeHeat(np.array([[LEVEL_USUAL, code]]))
+        frame = replace(BUSY, heat=heat, layers=LayerTable(1, ["a"]), commands=(armed,))
+        assert words in render_once(frame, 120, 40).splitlines()[0]

@@ -16,7 +16,7 @@ from tuimon.tui.draw.rows import Row, data, fit, shortened, spread, text, width_
 from tuimon.tui.draw.theme import Look
 from tuimon.tui.event_log import headline
 from tuimon.tui.scene import Scene
-from tuimon.view.arming import is_armed
+from tuimon.view.arming import is_armed, passes_now
 from tuimon.view.frame import (
     CUT_OFF,
     GONE,
@@ -129,7 +129,8 @@ class HeaderPanel:
         silent = None if frame.silent_for_s is None else int(frame.silent_for_s)
         names = (frame.name, frame.host, frame.pid, frame.rank, frame.world_size)
         figures = (frame.step, frame.total_steps, rate, _eta(frame), _epoch(frame), frame.exit)
-        marks = (scene.frozen, scene.readonly, is_armed(frame), replay_words(frame, scene.look))
+        armed = is_armed(frame) and (1 + passes_now(frame))
+        marks = (scene.frozen, scene.readonly, armed, replay_words(frame, scene.look))
         waits = None if frame.waits_for_s is None else int(frame.waits_for_s)
         return (frame.state, silent, waits, marks, names, figures)
 
@@ -153,7 +154,8 @@ class HeaderPanel:
             right.append([text(look, f"{number(frame.steps_per_s, 3)} it/s")])
         right += _progress(look, frame)
         if is_armed(frame) and frame.state not in (HELD, GONE, UNWATCHED):
-            right.append([text(look, "HOLD ARMED", "warn", bold=True)])
+            words = "HOLD ARMS WHEN FINITE" if passes_now(frame) else "HOLD ARMED"
+            right.append([text(look, words, "warn", bold=True)])
         if words := replay_words(frame, scene.look):
             right.append([text(look, words, "key", bold=True)])
         elif scene.readonly:
