@@ -6,6 +6,7 @@ from tests.tui.driving import driven
 from tests.tui.fake import FakeSession
 from tests.tui.full import batch, full_frame
 from tuimon.feed.registry import RankInfo, RunInfo
+from tuimon.model.samples import Governor
 from tuimon.tui.picking import Choices
 from tuimon.tui.scene import LAYER, LAYERS, OVERVIEW
 from tuimon.view.runs import RunGlance
@@ -110,3 +111,14 @@ def _losses(at: int) -> Series:
     for step in range(50):
         series.append(step, 3.0 - step / 98)
     return series
+
+
+async def test_sampling_that_is_over_its_budget_says_so_and_contradicts_nothing() -> None:
+    frame = full_frame()
+    assert frame.samples is not None
+    frame.samples.add(Governor(9, 214, 0.0136, 0.005))
+    async with driven(frame) as viewer:
+        assert "sampling 1/214, 1.36%, falls" in viewer.text
+        text = await viewer.press("4")
+        assert "1/214, 1.36%, falls to 0.5%" in text and "the first ones are paid off" in text
+        assert "at most" not in text

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from tests.tui.fake import FakeSeries
+from tuimon.model.records import Event
 from tuimon.tui.draw.chart import LABEL_WIDTH, ChartPanel, draw_chart, history_of
 from tuimon.tui.draw.glyphs import SETS
 from tuimon.tui.draw.rows import width_of
 from tuimon.tui.draw.theme import FULL, NONE, Look
-from tuimon.tui.keys.time_choices import pan, scale_time
+from tuimon.tui.keys.time_choices import bad_step, pan, scale_time
 from tuimon.tui.scene import Scene
 from tuimon.tui.screens import chart_names
 from tuimon.view.frame import LIVE, Clip, Frame
@@ -251,3 +252,11 @@ def test_hostile_names_do_not_reach_the_terminal() -> None:
     scene = scene_of(np.ones(10), name=name)
     rows = draw_chart(scene, name, WIDTH, HEIGHT, focused=False)
     assert not any("\x1b" in part.text or "\u202e" in part.text for row in rows for part in row)
+
+
+def test_what_n_finds_nothing_of_is_not_what_the_list_of_events_holds() -> None:
+    scene = scene_of(np.ones(100))
+    told = Event(0, 1.0, "info", "labels", "labels 0 … 9")
+    scene.frame = replace(scene.frame, events=(told,))
+    words = bad_step(scene, 1)
+    assert words is not None and "no warning and no command" in words and "no event" not in words

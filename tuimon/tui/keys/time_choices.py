@@ -178,7 +178,7 @@ def bad_step(scene: Scene, direction: int) -> str | None:
             put_cross(scene, min(known) if direction > 0 else max(known), reach)
             return None
     names = " or ".join(str(pane).replace("_", " ") for pane in panes)
-    return f"no NaN or Inf in {names} and no event so far"
+    return f"no NaN or Inf in {names}, no warning and no command so far"
 
 
 def _happened(scene: Scene, places: list[SeriesView]) -> list[int]:

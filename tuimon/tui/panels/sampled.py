@@ -25,12 +25,22 @@ _LOW_HEADROOM = 4.0  # two doublings below the largest number of the dtype
 
 
 def sampling_words(governor: Governor | None) -> str:
-    """How often extras are sampled and what that costs."""
+    """How often extras are sampled, what that costs, and where it is more than it may."""
     if governor is None:
         return DASH
     if governor.stride is None:
         return governor.note or DASH
-    return f"1/{governor.stride:,}, {percent(governor.share_frac)}"
+    words = f"1/{governor.stride:,}, {percent(governor.share_frac)}"
+    if is_over(governor) and not governor.note:
+        # The first samples are dear, and are paid off over many steps.
+        return f"{words}, falls to {percent(governor.budget_frac)}"
+    return words
+
+
+def is_over(governor: Governor) -> bool:
+    """Whether sampling has cost more than its budget so far, as far as the figures show."""
+    share, budget = governor.share_frac, governor.budget_frac
+    return share is not None and share > budget and percent(share) != percent(budget)
 
 
 def sample_rows(look: Look, frame: Frame, path: str, width: int, *, parameter: bool) -> list[Row]:

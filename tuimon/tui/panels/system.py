@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from tuimon.model.records import DeviceReading, System
+from tuimon.model.samples import Governor
 from tuimon.model.units import DASH, count, duration_s, number, percent, size_bytes
 from tuimon.tui.draw.rows import Row, centred, data, fit, framed, text, thumb_of, width_of
 from tuimon.tui.draw.theme import Look
@@ -17,7 +18,7 @@ from tuimon.tui.panels.device import (
     share_of,
     whole_percent,
 )
-from tuimon.tui.panels.sampled import sampling_words
+from tuimon.tui.panels.sampled import is_over, sampling_words
 from tuimon.tui.scene import Scene
 from tuimon.view.frame import Frame
 
@@ -295,12 +296,23 @@ class CostPanel(_Readings):
         return framed(look, body, width, title=title, focused=focused, thumb=thumb)
 
 
+def _sampling_rows(look: Look, governor: Governor | None) -> list[Row]:
+    """How often it is sampled and for what; where that is more than it may be, why."""
+    row: Row = [*_label(look, "sampling"), text(look, sampling_words(governor))]
+    if governor is None or governor.stride is None:
+        return [row]
+    if governor.note:
+        return [row, [*_label(look, ""), data(look, governor.note, "warn")]]
+    if is_over(governor):
+        return [row, [*_label(look, ""), text(look, "the first ones are paid off", "dim")]]
+    return [[*row, text(look, f" of at most {percent(governor.budget_frac)}", "dim")]]
+
+
 def _cost_rows(look: Look, frame: Frame) -> list[Row]:
     governor = frame.samples.governor if frame.samples else None
     cost = frame.timing.cost_frac
     system = frame.system
     high = cost is not None and cost > _HIGH_COST
-    budget = DASH if governor is None else percent(governor.budget_frac)
     scribe = whole_percent(system.scribe_cpu_frac) if system else DASH
     memory = size_bytes(system.scribe_rss_bytes) if system else DASH
     rows: list[Row] = [
@@ -309,11 +321,7 @@ def _cost_rows(look: Look, frame: Frame) -> list[Row]:
             text(look, percent(cost), "warn" if high else "strong", bold=True),
             text(look, " of its time", "dim"),
         ],
-        [
-            *_label(look, "sampling"),
-            text(look, sampling_words(governor)),
-            text(look, f" of at most {budget}", "dim"),
-        ],
+        *_sampling_rows(look, governor),
         [
             *_label(look, "scribe"),
             text(look, scribe),
@@ -321,8 +329,6 @@ def _cost_rows(look: Look, frame: Frame) -> list[Row]:
             text(look, memory),
         ],
     ]
-    if governor is not None and governor.note and governor.stride is not None:
-        rows.append([*_label(look, ""), data(look, governor.note, "warn")])
     lost, thinned = lost_and_thinned(frame)
     rows += _counted(look, "lost", lost, "warn", " records")
     return [*rows, *(_counted(look, "thinned", thinned, "text", _ON_PURPOSE) if thinned else [])]
