@@ -15,6 +15,9 @@ SUSPECT = ("suspicion", "jump")
 # Times the largest magnitude of every usual batch: heavy tails reach further than three batches
 # show, by a factor of five where the logarithm has a deviation of 1.
 FAR = 30.0
+# Times the largest deviation, of a batch that is as much larger altogether: one value does not move
+# the deviation of a whole batch so far without moving its largest magnitude further.
+WIDE = 10.0
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class Feed:
         self.outliers: list[Outlier] = []
         self.inputs: list[TensorSummary] = []
         self.poisoned: dict[int, str] = {}
-        self._usual: dict[str, float] = {}
+        self._usual: dict[str, tuple[float, float]] = {}  # name -> largest magnitude, deviation
         self._usual_looks = 0
 
     def see(self, batch: Batch) -> None:
@@ -96,14 +99,16 @@ class Feed:
             self.inputs = self.inputs or [each for each in batch.inputs if not each.is_computed]
             for name, each in named:
                 if (size := _size(each)) is not None:
-                    self._usual[name] = max(size, self._usual.get(name, 0.0))
+                    most, widest = self._usual.get(name, (0.0, 0.0))
+                    self._usual[name] = max(size, most), max(each.std or 0.0, widest)
 
     def _compare(self, batch: Batch, named: list[tuple[str, TensorSummary]]) -> None:
         for name, each in named:
-            size, usual = _size(each), self._usual.get(name)
-            if size is None or usual is None or self._usual_looks < USUAL or usual == 0:
+            size, (usual, widest) = _size(each), self._usual.get(name, (0.0, 0.0))
+            if size is None or self._usual_looks < USUAL or usual == 0:
                 continue
-            if size > FAR * usual and len(self.outliers) < MAX_KINDS:
+            is_wide = widest > 0 and (each.std or 0.0) > WIDE * widest and size > WIDE * usual
+            if (size > FAR * usual or is_wide) and len(self.outliers) < MAX_KINDS:
                 self.outliers.append(Outlier(batch.step, name, size, usual))
 
     def _take(self, seen: LossSeen, step: int) -> None:

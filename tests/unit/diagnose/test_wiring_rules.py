@@ -164,6 +164,14 @@ def test_a_batch_unlike_all_others() -> None:
     assert told(trained(*jump(3e4))) == told(trained(*jump(40.0)), spike) == []
 
 
+@pytest.mark.parametrize(("std", "causes"), [(30.0, ["data-outlier"]), (9.0, [])])
+def test_a_batch_that_is_larger_altogether(std: float, causes: list[str]) -> None:
+    """Twenty times the largest value is a heavy tail, unless the whole batch is so wide."""
+    *usual, _ = jump(0.0)
+    spike = symptom("spike", "info", 50)
+    assert told(trained(*usual, Batch(50, 0, "jump", [tensor(-84, 86, std)])), spike) == causes
+
+
 @pytest.mark.parametrize(
     ("node", "step", "first"),
     [

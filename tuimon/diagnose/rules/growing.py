@@ -57,7 +57,8 @@ class Growing:
         for verdict in verdicts:
             yield from_verdict(verdict, symptom)
         if not at_once:
-            explained = bool(outlier) or (bool(verdicts) and verdicts[0].confidence >= 0.85)
+            by_data = bool(outlier) or _follows_an_outlier(run, symptom)
+            explained = by_data or (bool(verdicts) and verdicts[0].confidence >= 0.85)
             yield from _rate(run, symptom, 0.6 if explained else 0.85)
 
 
@@ -124,6 +125,12 @@ def _came_with_data(evidence: Evidence, run: Circumstances, symptom: Symptom) ->
                 f"calm gradients, and {came}: a step that is too long builds up first"
             )
     return None
+
+
+def _follows_an_outlier(run: Circumstances, symptom: Symptom) -> bool:
+    """Whether a batch that reaches far beyond all others came at most `NEAR` updates before."""
+    at = symptom.step
+    return at is not None and any(-1 <= at - o.step <= NEAR for o in run.loop.feed.outliers)
 
 
 def _ends_soon(evidence: Evidence, step: int) -> bool:
