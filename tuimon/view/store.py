@@ -80,6 +80,9 @@ class Standing(msgspec.Struct, frozen=True):
     lost: dict[str, int] = msgspec.field(default_factory=dict)
 
 
+_COUNTED = (Step, DeviceStats, LayerTable, ParameterSamples, Activations)  # by the account of amp
+
+
 class RunState:
     """What the records of a run add up to."""
 
@@ -133,7 +136,6 @@ class RunState:
             **dict.fromkeys(EVIDENCE_ONLY, pass_over),
         }
         self.known = frozenset(self._apply)
-        self._counted = (Step, DeviceStats, LayerTable, ParameterSamples, Activations)
 
     def apply(self, record: AnyRecord) -> None:
         """Take in one record; a kind this version does not know is counted."""
@@ -144,7 +146,7 @@ class RunState:
             return
         known(record)
         self.past.see(record)
-        if isinstance(record, self._counted):
+        if isinstance(record, _COUNTED):
             self.amp.see(record)
 
     def count_lost(self, reason: str, count: int = 1) -> None:
