@@ -1,6 +1,9 @@
-"""Records that only the scribe judges: a viewer has no place for them, and misses nothing."""
+"""Who takes a record in a viewer: nobody, where only the scribe judges it, or several."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 from tuimon.model.loop import LoopCalls, NormLayers, RankState, Reach, StateLoaded, Warned
 from tuimon.model.samples import StartingWeights
@@ -10,3 +13,13 @@ EVIDENCE_ONLY = (LoopCalls, NormLayers, RankState, Reach, StartingWeights, State
 
 def pass_over(record: object) -> None:
     """Not shown by itself; what it proves comes as a finding."""
+
+
+def passed_to(*takers: Callable[[Any], None]) -> Callable[[Any], None]:
+    """One taker of records that passes each to several."""
+
+    def take(record: Any) -> None:
+        for taker in takers:
+            taker(record)
+
+    return take

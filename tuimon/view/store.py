@@ -56,7 +56,7 @@ from tuimon.model.snapshots import SnapshotState
 from tuimon.model.text import plain
 from tuimon.model.trials import TrialRecord
 from tuimon.view.amp import AmpAccount
-from tuimon.view.evidence_only import EVIDENCE_ONLY, pass_over
+from tuimon.view.evidence_only import EVIDENCE_ONLY, pass_over, passed_to
 from tuimon.view.finite import Finite
 from tuimon.view.frame import LATE, LIVE, WAITING, Clip, DataPlace, Exit, Frame, SeriesView
 from tuimon.view.layer_history import PRIMARY, LayerHistory
@@ -106,20 +106,19 @@ class RunState:
         self._facts: Facts | None = None
         self._batch: Batch | None = None
         self.amp = AmpAccount()
-        self.scenes = Scenes()
+        self.scenes, self.reached = Scenes(), Reached()
         self._newest_steps: dict[int, int] = {}
-        self.reached = Reached()
         self._ranks: RankRows | None = None
         self._apply: dict[type, Callable[[Any], None]] = {
             Hello: self._on_hello,
-            LayerTable: _each(self.layers.adopt, self.finite.see),
+            LayerTable: passed_to(self.layers.adopt, self.finite.see),
             Step: self._on_step,
             DeviceStats: self._on_device_stats,
             Pending: lambda record: self._on_norms(record.step),
             Scalars: self._on_scalars,
             Facts: self._on_facts,
             Event: self.log.add_event,
-            Symptom: _each(self.finite.see, self._on_symptom),
+            Symptom: passed_to(self.finite.see, self._on_symptom),
             CommandState: self.ledger.add,
             RankRows: self._on_ranks,
             System: self._on_system,
@@ -342,16 +341,6 @@ def _data_place(state: RunState, facts: Facts | None, moving: bool) -> DataPlace
     if rate is not None and batches is not None:
         eta_s = max(0, batches - 1 - step.batch_index) / rate
     return DataPlace(step.data_epoch, step.batch_index, batches, eta_s)
-
-
-def _each(*takers: Callable[[Any], None]) -> Callable[[Any], None]:
-    """One taker of records that passes them to several."""
-
-    def take(record: Any) -> None:
-        for taker in takers:
-            taker(record)
-
-    return take
 
 
 def _history_first_step(every: dict[str, Series]) -> int | None:
