@@ -21,14 +21,17 @@ from tests.tui.incidents import (
     held_frame,
     incident_frame,
 )
-from tuimon.model.autopsy import NOT_REPRODUCED
+from tuimon.model.autopsy import NOT_REPRODUCED, OpSite, TensorNote
 from tuimon.model.commands import ArmHold, DisarmHold, RenewHold, RunAutopsy, SkipUpdate
 from tuimon.model.records import CommandState, Event
 from tuimon.model.verdict import sentence
 from tuimon.tui.draw.glyphs import ASCII
+from tuimon.tui.draw.theme import Look
 from tuimon.tui.keys.actions import ACTIONS
 from tuimon.tui.once import verdict_of
 from tuimon.tui.panels.header import HOLD_KEYS
+from tuimon.tui.panels.incident import wrapped
+from tuimon.tui.stories.autopsy_story import path_lines
 from tuimon.tui.stories.story import as_text
 from tuimon.view.frame import GONE, LIVE, Exit
 from tuimon.view.incidents import of_autopsy
@@ -295,3 +298,20 @@ def test_one_printed_frame_ends_with_the_verdict_in_whole() -> None:
     assert verdict_of(incident_frame(), ASCII)[1].isascii()
     assert verdict_of(incident_frame(crash=CRASH))[0].startswith("step 147: IndexError")
     assert verdict_of(FakeRun(steps=9, blocks=1).frame()) == []
+
+
+def test_rows_of_the_path_are_one_line_each_where_an_operation_has_a_long_name() -> None:
+    long = OpSite(
+        "aten::_scaled_dot_product_flash_attention_for_cpu",
+        module="transformer.blocks.1.attn",
+        file="/project/train.py",
+        line=10,
+        outputs=[TensorNote("", [1], "float32", nan=1)],
+    )
+    autopsy = structs.replace(AUTOPSY, path=[long, structs.replace(long, op="aten::addmm"), long])
+    for width in (76, 78, 118):
+        lines = path_lines(autopsy, width - 12)
+        shown = [line.text for line in lines[2:]]
+        assert [len(wrapped(Look(), line, width)) for line in lines[2:]] == [1, 1, 1]
+        assert "addmm" in shown[1] and all("train.py:10  NaN" in line for line in shown)
+        assert (long.op in shown[0]) == (width == 118) and shown[0].split()[1].endswith("cpu")

@@ -41,7 +41,8 @@ class IncidentPanel:
             title = [text(look, "incident", "strong", bold=True)]
             body = centred(look, words, inner, room)
             return framed(look, body, width, title=title, focused=focused)
-        rows = [row for line in story(incident) for row in wrapped(look, line, inner)]
+        values = inner - _MARGIN - LABEL - 1
+        rows = [row for line in story(incident, values) for row in wrapped(look, line, inner)]
         top = scene.log.top = max(0, min(scene.log.top, len(rows) - room))
         shown = [fit(look, row, inner) for row in rows[top : top + room]]
         shown += [fit(look, [], inner) for _ in range(room - len(shown))]

@@ -21,6 +21,7 @@ from tuimon.model.verdict import samples_of
 from tuimon.tui.stories.lines import Line, Part, heading, pair, place_lines, table
 
 _MAX_SAMPLES = 16
+_LEAST_CELLS = 12  # of a name in a table, where it has to give way
 
 
 def operation_lines(autopsy: Autopsy) -> list[Line]:
@@ -85,7 +86,10 @@ def _leaf_kind(leaf: PoisonedLeaf) -> str:
     return plain(leaf.kind.replace("-", " "), 40)
 
 
-def path_lines(autopsy: Autopsy) -> list[Line]:
+def path_lines(autopsy: Autopsy, room: int | None = None) -> list[Line]:
+    """The path as a table; in a room of so many cells long names give way, so that rows stay one
+    line each.
+    """
     if len(autopsy.path) < 2:
         return []
     lines = heading("path", "from the first bad operation to what was seen")
@@ -105,7 +109,34 @@ def path_lines(autopsy: Autopsy) -> list[Line]:
                 (plain(phase or _values(site.outputs), 40), "dim"),
             ]
         )
+    if room is not None:
+        _narrow(rows, room)
     return lines + table(rows, right=frozenset({0}))
+
+
+def _narrow(rows: list[list[Part]], room: int) -> None:
+    """Shorten the operations, then the modules, of rows that have more than so many cells."""
+
+    def over() -> int:
+        columns = zip(*rows, strict=True)
+        widths = [max(len(words) for words, _ in column) for column in columns]
+        return sum(widths) + 2 * sum(width > 0 for width in widths[:-1]) - room
+
+    for row in rows if over() > 0 else ():
+        row[1] = (row[1][0].removeprefix("aten::"), row[1][1])
+    for column in (1, 2):
+        if (much := over()) > 0:
+            most = max(_LEAST_CELLS, max(len(row[column][0]) for row in rows) - much)
+            for row in rows:
+                row[column] = (_cut(row[column][0], most), row[column][1])
+
+
+def _cut(words: str, most: int) -> str:
+    """At most so many characters, both ends of what is longer."""
+    if len(words) <= most:
+        return words
+    head = (most - 1) // 2
+    return f"{words[:head]}…{words[len(words) + 1 + head - most :]}"
 
 
 def _values(notes: Iterable[TensorNote]) -> str:

@@ -29,8 +29,10 @@ _SEVERITY_TONES = {"critical": "bad", "warning": "warn"}
 _STATUS_TONES = {"confirmed": "ok", "refuted": "dim", "consistent": "key"}
 
 
-def story(incident: Incident) -> list[Line]:
-    """Everything that is known of an incident, the most important first."""
+def story(incident: Incident, room: int | None = None) -> list[Line]:
+    """Everything that is known of an incident, the most important first; in a room of so many
+    cells for values long names give way.
+    """
     tone = _SEVERITY_TONES.get(incident.severity, "text")
     where = "" if incident.step is None else f"step {count(incident.step)}: "
     lines = [Line(((plain(where + incident.text, 500), tone),))]
@@ -48,7 +50,7 @@ def story(incident: Incident) -> list[Line]:
     lines += finding_lines(incident.findings, incident.trials, told=first)
     if autopsy is not None:
         lines += [] if is_leaf else leaf_lines(autopsy)
-        lines += path_lines(autopsy)
+        lines += path_lines(autopsy, room)
         lines += module_lines(autopsy.modules)
     lines += _symptoms(incident.symptoms)
     if autopsy is not None:
