@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.tui.fake import FakeSeries
-from tuimon.model.records import Event
-from tuimon.tui.draw.chart import LABEL_WIDTH, ChartPanel, draw_chart, history_of
+from tuimon.model.records import Event, LayerTable
+from tuimon.tui.draw.chart import LABEL_WIDTH, ChartPanel, draw_chart, history_of, label_of
 from tuimon.tui.draw.glyphs import SETS
 from tuimon.tui.draw.rows import width_of
 from tuimon.tui.draw.theme import FULL, NONE, Look
@@ -260,3 +260,16 @@ def test_what_n_finds_nothing_of_is_not_what_the_list_of_events_holds() -> None:
     scene.frame = replace(scene.frame, events=(told,))
     words = bad_step(scene, 1)
     assert words is not None and "no warning and no command" in words and "no event" not in words
+
+
+def test_of_several_optimizers_each_chart_says_whose_it_is() -> None:
+    scene = scene_of(np.ones(100))
+    series = scene.frame.series | {"loss@1": FakeSeries("loss@1", np.ones(100))}
+    table = LayerTable(0, ["D.w", "G.w"], optimizer_index=[0, 1])
+    scene.frame = replace(scene.frame, series=series, layers=table)
+    titles = [
+        "".join(part.text for part in draw_chart(scene, name, 90, 9, focused=False)[0])
+        for name in ("loss", "loss@1")
+    ]
+    assert "loss D ─" in titles[0] and "loss@1 G ─" in titles[1]
+    assert label_of("step_s@1") == "step@1 time, s"

@@ -41,6 +41,7 @@ from tuimon.view.frame import (
     HAS_POS_INF,
     SeriesView,
 )
+from tuimon.view.owners import owner_of
 
 LABEL_WIDTH = 7
 _UNITS = {"memory": "memory, GiB"}
@@ -48,8 +49,9 @@ _UNITS = {"memory": "memory, GiB"}
 
 def label_of(name: str) -> str:
     """The name of a series as a title; a unit at its end stands apart."""
-    words = name.removesuffix("_s").replace("_", " ")
-    return f"{words} time, s" if name.endswith("_s") else _UNITS.get(name, words)
+    base, at, optimizer = name.partition("@")
+    words = base.removesuffix("_s").replace("_", " ") + at + optimizer
+    return f"{words} time, s" if base.endswith("_s") else _UNITS.get(name, words)
 
 
 def draw_chart(scene: Scene, name: str, width: int, height: int, *, focused: bool) -> list[Row]:
@@ -58,6 +60,8 @@ def draw_chart(scene: Scene, name: str, width: int, height: int, *, focused: boo
     shown = [each for each in series_shown(scene, name) if each[1].last_step is not None]
     choice = scene.charts.of(name)
     title: Row = [data(look, label_of(name), "strong", bold=True)]
+    if owner := _owner(scene, name):
+        title.append(data(look, f" {owner}", "dim"))
     if choice.log:
         title.append(text(look, " log", "dim"))
     rows, columns = height - 2, width - 2 - LABEL_WIDTH - 1
@@ -88,6 +92,13 @@ def draw_chart(scene: Scene, name: str, width: int, height: int, *, focused: boo
         ruler = on_ruler(look, ruler, {LABEL_WIDTH + 1 + at: each for at, each in found.items()})
     reading = reading_of(scene, curves, plot, choice)
     return framed(look, body, width, title=title, reading=reading, ruler=ruler, focused=focused)
+
+
+def _owner(scene: Scene, name: str) -> str:
+    """Whose values these are, where several optimizers have a series of that name."""
+    if "@" not in name and f"{name}@1" not in scene.frame.series:
+        return ""
+    return owner_of(name, scene.frame.series, scene.frame.layers)
 
 
 def history_of(scene: Scene, series: SeriesView) -> tuple[int, int]:
