@@ -105,6 +105,7 @@ def test_the_command_line_knows_click_and_errors_only() -> None:
     assert foreign <= {"click", "colorama"}
     assert {name for name in loaded if name.startswith("tuimon.")} <= {
         "tuimon.cli",
+        "tuimon.cli.endings",
         "tuimon.cli.grammar",
         "tuimon.cli.reaching",
         "tuimon.cli.replaying",
