@@ -15,6 +15,7 @@ from tuimon.tui.draw.heatmap import CellTable, HeatPanel, cell_glyphs, heat_wind
 from tuimon.tui.draw.ordering import next_order
 from tuimon.tui.draw.rows import in_alphabet, width_of
 from tuimon.tui.draw.theme import FULL, NONE, SIXTEEN, Look
+from tuimon.tui.panels.detail import DetailPanel
 from tuimon.tui.scene import HeatDesk, Scene
 from tuimon.view.frame import (
     ALL_ZERO,
@@ -176,3 +177,20 @@ def test_first_bad_first_shows_each_step_and_where_it_began() -> None:
     assert "blocks.1.ln1" in drawn(scene)[1]  # the layer of the first operation
     next_order(scene)
     assert "N" * 40 in drawn(scene)[1]
+
+
+def test_norms_that_are_kept_roughly_are_not_given_as_exact() -> None:
+    class Rough(FakeHeat):
+        def latest_norm(self) -> np.ndarray:
+            return np.array([223.4], np.float32)
+
+    frame = Frame(heat=Rough(np.full((1, 30), LEVEL_LAST)), layers=LayerTable(1, ["a"]))
+    scene = Scene(frame, Look(), focus="layers")
+    scene.charts.cross_step = 28
+    assert drawn(scene)[1].endswith("≈16│")
+    assert "≈" not in "".join(drawn(replace(scene, look=Look(glyphs=ASCII))))
+    words = ["".join(part.text for part in row) for row in DetailPanel().draw(scene, 40, 30, False)]
+    assert any("norm now  223.4, at 29" in line for line in words)
+    assert any("largest now, at 29" in line for line in words)
+    scene.charts.cross_step = 29
+    assert drawn(scene)[1].endswith(" 223│")

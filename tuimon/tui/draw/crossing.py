@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from rich.segment import Segment
 from rich.style import Style
 
@@ -64,17 +65,25 @@ def crossed_row(look: Look, row: Row, column: int) -> Row:
 
 
 def values(scene: Scene, shown: Sequence[TreeRow]) -> list[Row]:
-    """Each row's largest gradient norm at the step of the crosshair, to half an octave."""
+    """Each row's largest gradient norm at the step of the crosshair.
+
+    As it was at the newest step; of older ones only half an octave is kept, which ≈ says.
+    """
     look, heat, cross = scene.look, scene.frame.heat, scene.charts.cross_step
     if heat is None or cross is None:
         return []
+    newest = heat.latest_norm() if cross == heat.last_step else None
     rows: list[Row] = []
     for row in shown:
         norms, bits = heat.norms(row.members, cross, cross + 1, 1)
         bad = " ".join(word for bit, word in _WORDS if int(bits[0]) & bit)
         norm = float(norms[0])
-        words = bad or (number(norm, 2) if norm == norm else DASH)
+        if newest is not None and norm > 0:
+            known = newest[list(row.members)]
+            words = number(float(known[np.isfinite(known)].max(initial=0.0)), 3)
+        else:
+            words = f"≈{number(norm, 2)}" if norm > 0 else number(norm, 2) if norm == 0 else DASH
         colour = "bad" if bad else "text" if norm == norm else "faint"
-        part = text(look, f" {words:>{VALUE_CELLS - 1}}", colour, bold=bool(bad))
+        part = text(look, f" {bad or words:>{VALUE_CELLS - 1}}", colour, bold=bool(bad))
         rows.append(fit(look, [part], VALUE_CELLS))
     return rows

@@ -77,7 +77,8 @@ class DetailPanel:
         newest = frame.heat.last_step if frame.heat else None
         slow = second if frame.state == "live" else newest
         sampled = frame.samples.version if frame.samples and slow is None else None
-        return (slow, newest is None, desk.cursor, desk.tree.version, frame.alert, sampled)
+        crossed = scene.charts.cross_step is not None
+        return (slow, newest is None, desk.cursor, desk.tree.version, frame.alert, sampled, crossed)
 
     def draw(self, scene: Scene, width: int, height: int, focused: bool) -> list[Row]:
         """The panel."""
@@ -116,7 +117,7 @@ class DetailPanel:
             _extent(table, row),
             ("elements", f"{count(elements_of(table, row.members))} {dtype}", "text"),
             ("size", size_bytes(bytes_of(table, row.members)), "text"),
-            ("norm now", number(norm), "strong"),
+            ("norm now", number(norm) + _when(scene, heat), "strong"),
             ("gradient", flag_words(bits), "bad" if bits & NON_FINITE else "ok"),
             ("ever bad", bad, "warn" if bad_members else "text"),
         ]
@@ -157,7 +158,7 @@ class DetailPanel:
         bad = (flags & NON_FINITE) > 0 if len(flags) else np.zeros(len(norms), bool)
         size = np.where(bad, np.inf, np.where(np.isfinite(norms), norms, -1.0))
         order = np.argsort(-size, kind="stable")[: room - 1]
-        lines: list[Row] = [[text(look, " largest now", "strong", bold=True)]]
+        lines: list[Row] = [[text(look, f" largest now{_when(scene, heat)}", "strong", bold=True)]]
         for index in order.tolist():
             if size[index] < 0 or index >= len(table.names):
                 continue
@@ -166,6 +167,13 @@ class DetailPanel:
             name = brief(look, plain(table.names[index]), width - 12)
             lines.append([text(look, f" {words:>9}  ", colour), text(look, name, "dim")])
         return lines
+
+
+def _when(scene: Scene, heat: HeatView) -> str:
+    """Which step "now" is, while the crosshair shows another one beside it."""
+    if scene.charts.cross_step in (None, heat.last_step):
+        return ""
+    return f", at {heat.last_step:,}"
 
 
 def _kind(row: TreeRow) -> str:

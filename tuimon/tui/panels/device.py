@@ -248,13 +248,26 @@ class StepPanel:
         snapshots = [] if frame.snapshots is None else [snapshot_words(look, frame.snapshots)]
         return [
             [text(look, " clip  ", "dim"), *clip_words(look, frame)],
-            [text(look, " lr    ", "dim"), text(look, lrs)],
+            [text(look, " lr    ", "dim"), text(look, lrs), *lr_at_cross(scene)],
             parts,
             cost,
             *snapshots,
             extras,
             host,
         ]
+
+
+def lr_at_cross(scene: Scene) -> Row:
+    """That the rates beside it are those of now, and the first one at the crosshair's step."""
+    look, cross, series = scene.look, scene.charts.cross_step, scene.frame.series.get("lr")
+    if cross is None or series is None or cross == series.last_step:
+        return []
+    then = series.envelope(cross, cross + 1, 1)
+    row: Row = [text(look, " now", "dim")]
+    if then.flags[0]:
+        row += [text(look, f"  {number(float(then.high[0]), 3)}", "key")]
+        row.append(text(look, f" at {cross:,}", "dim"))
+    return row
 
 
 def snapshot_words(look: Look, state: SnapshotState) -> Row:
@@ -350,7 +363,7 @@ class CompactPanel:
             row = [text(look, " rss ", "dim"), text(look, size_bytes(rss))]
         groups: list[Row] = [row, [text(look, "  clip ", "dim"), *clip_words(look, frame)[:1]]]
         rate = number(frame.lrs[0] if frame.lrs else None, 3)
-        groups.append([text(look, "  lr ", "dim"), text(look, rate)])
+        groups.append([text(look, "  lr ", "dim"), text(look, rate), *lr_at_cross(scene)[:1]])
         if frame.amp is not None:
             scale = number(frame.amp.scale, 6)
             groups.append([text(look, "  amp ", "dim"), text(look, scale, "strong")])
