@@ -104,6 +104,12 @@ async def test_a_run_is_picked_among_those_of_the_host() -> None:
         assert viewer.app.scene.screen == OVERVIEW
     async with driven(full_frame()) as viewer:
         assert "on another host" in await viewer.press("W")
+    async with driven(full_frame(run_id="r0"), choices=choices) as viewer:
+        asked: list[str] = []
+        viewer.app.second.lay = lambda name: asked.append(name) or ""  # type: ignore[method-assign]
+        assert "run-1  run-2  run-3" in await viewer.press("O"), "those that can be laid over"
+        await viewer.press("tab", "tab", "enter")
+        assert asked == ["run-2"]
 
 
 def _losses(at: int) -> Series:

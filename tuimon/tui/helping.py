@@ -9,9 +9,9 @@ from textual.events import Key
 
 from tuimon.tui.bridge import Clock
 from tuimon.tui.draw.heatmap import cell_glyphs
-from tuimon.tui.draw.rows import Row, chunks, fit, framed, text, thumb_of
+from tuimon.tui.draw.rows import Row, chunks, fit, framed, text, thumb_of, width_of
 from tuimon.tui.draw.theme import Look
-from tuimon.tui.keys.actions import REPLAY, ROWS, TIME, TRAINING, VIEWS, Action, actions
+from tuimon.tui.keys.actions import MOUSE, REPLAY, ROWS, TIME, TRAINING, VIEWS, Action, actions
 from tuimon.tui.keys.dialogs import Dialog
 from tuimon.tui.keys.hinting import Hint
 from tuimon.tui.scrolling import FAR
@@ -86,7 +86,7 @@ def help_rows(
         columns = _flowed([block for block in blocks if block != _BLANK], count)
     rows = zip_longest(*columns, fillvalue=[])
     body = [[part for line in row for part in (blank, *fit(look, line, wide))] for row in rows]
-    return [*body, _legend(look), _marks(look)]
+    return [*body, _legend(look), _marks(look), *_mouse(look, width)]
 
 
 def _flowed(blocks: Sequence[list[Row]], count: int) -> list[list[Row]]:
@@ -134,6 +134,17 @@ def _legend(look: Look) -> Row:
         row += [text(look, glyph, fg, bg, bold=True), text(look, f" {word}  ", "dim")]
     row += [text(look, look.glyphs.above, "warn"), text(look, " off axis  ", "dim")]
     return [*row, text(look, look.glyphs.dash, "faint"), text(look, " clip", "dim")]
+
+
+def _mouse(look: Look, width: int) -> list[Row]:
+    """What the mouse does, in as many lines as it takes."""
+    rows: list[Row] = [[text(look, " ")]]
+    for what, words in MOUSE:
+        part: Row = [text(look, f"{what} ", "key", bold=True), text(look, f"{words}   ", "dim")]
+        if width_of([*rows[-1], *part]) > width:
+            rows.append([text(look, " ")])
+        rows[-1] += part
+    return rows
 
 
 def _marks(look: Look) -> Row:

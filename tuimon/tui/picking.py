@@ -9,11 +9,13 @@ import msgspec
 from tuimon.errors import Refused
 from tuimon.model.commands import AnyCommand
 from tuimon.model.records import CommandState
+from tuimon.model.text import plain
 from tuimon.tui.bridge import RunSession
 from tuimon.tui.scene import RUNS, Scene
 from tuimon.view.frame import WAITING, Frame
 from tuimon.view.runs import RunGlance
 
+_OFFERED = 8  # other runs that a question names
 _CHOOSE = "several runs live: j k choose one, enter shows it, q leaves"
 
 
@@ -47,6 +49,17 @@ def look_around(scene: Scene, choices: Choices | None) -> None:
     """How the runs stand now, where their screen is open."""
     if scene.screen == RUNS and choices is not None:
         scene.runs = choices.poll()
+
+
+def known_names(choices: Choices | None, but: str) -> list[str]:
+    """What other runs of this host go by: by name, by id where a name is that of several."""
+    runs = [] if choices is None else [each for each in choices.poll() if each.info.id != but]
+    names = [each.info.name for each in runs]
+    named = [
+        name if names.count(name) == 1 and plain(name) == name else each.info.id
+        for name, each in zip(names, runs, strict=True)
+    ]
+    return named[:_OFFERED]
 
 
 def picked(scene: Scene, choices: Choices | None) -> RunSession | str:

@@ -360,6 +360,13 @@ def kind_of(panel: str) -> str:
     return panel
 
 
+MOUSE = (
+    ("click", "focus, select; in a chart the crosshair"),
+    ("wheel", "move in lists, zoom in charts"),
+    ("drag an edge", "resize panels"),
+)
+
+
 def keys_markdown() -> str:
     """The key table of the README."""
     lines = ["| key | does |", "|---|---|"]
@@ -370,6 +377,8 @@ def keys_markdown() -> str:
                 keys = " ".join(f"`{key}`" for key in action.keys)
                 asks = ", after asking" if action.asks_first else ""
                 lines.append(f"| {keys} | {action.description}{asks} |")
+    lines.append("| **mouse** | |")
+    lines += [f"| {what} | {words} |" for what, words in MOUSE]
     return "\n".join(lines) + "\n"
 
 

@@ -55,6 +55,7 @@ class Asking(App[None]):
         from tuimon.tui.helping import HelpDialog
         from tuimon.tui.keys.palette import PaletteDialog
         from tuimon.tui.keys.typed import FilterDialog, filter_dialog, run_dialog, step_dialog
+        from tuimon.tui.picking import known_names
 
         scene, look = self.scene, self.scene.look
         match name:
@@ -69,7 +70,9 @@ class Asking(App[None]):
             case "go":
                 self.push_screen(step_dialog(scene, self.clock, self.draw, self.bridge.say))
             case "overlay":
-                self.push_screen(run_dialog(scene, self.clock, self.second.name), self._lay)
+                known = known_names(self.options.choices, self.bridge.frame.run_id)
+                line = run_dialog(scene, self.clock, self.second.name, known)
+                self.push_screen(line, self._lay)
             case "go_to":
                 line = FilterDialog(look, self.clock, "", lambda typed: None, words=STEP_WORDS)
                 self.push_screen(line, self._go_to)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rich.cells import cell_len
 from textual.events import Key, Paste
 
 from tuimon.tui.bridge import Clock
-from tuimon.tui.draw.rows import Row, fit, text
+from tuimon.tui.draw.rows import Row, data, fit, text
 from tuimon.tui.draw.theme import Look
 from tuimon.tui.keys.dialogs import Dialog, TypedLine
 from tuimon.tui.keys.filtering import filter_line
@@ -42,11 +42,12 @@ def step_dialog(scene: Scene, clock: Clock, draw: Callable[[], None], say: Say) 
     return FilterDialog(scene.look, clock, "", changed, words=words)
 
 
-def run_dialog(scene: Scene, clock: Clock, present: str) -> FilterDialog:
+def run_dialog(scene: Scene, clock: Clock, present: str, known: Sequence[str]) -> FilterDialog:
     """The name of a run to lay over the charts; an empty line takes the present one away."""
     words = ("overlay run", "id, name or pid; empty takes it away  esc leaves")
-    look = scene.look
-    return FilterDialog(look, clock, present, lambda _: None, words=words, escaped=present)
+    dialog = FilterDialog(scene.look, clock, present, lambda _: None, words=words, escaped=present)
+    dialog.known = known
+    return dialog
 
 
 class FilterDialog(Dialog[str]):
@@ -73,6 +74,7 @@ class FilterDialog(Dialog[str]):
         self.line = TypedLine(content)
         self.changed = changed
         self.words, self.escaped = words, escaped
+        self.known: Sequence[str] = ()  # answers that are offered, and that tab goes through
 
     def draw(self) -> None:
         """The line."""
@@ -84,7 +86,14 @@ class FilterDialog(Dialog[str]):
         tail = text(self.look, f" {told} ", "dim", "selected")
         room = max(4, width - cell_len(head[0].text) - cell_len(tail.text))
         row = [*head, *self.line.row(self.look, room), tail]
-        self.sheet.show(self.look, [fit(self.look, row, width)], width)
+        rows = [fit(self.look, row, width)]
+        if self.known:
+            offered = data(self.look, "  ".join(self.known), "text", "selected")
+            key = text(self.look, " tab ", "key", "selected", bold=True)
+            rows.insert(
+                0, fit(self.look, [key, offered], width, pad=self.look.style("text", "selected"))
+            )
+        self.sheet.show(self.look, rows, width)
 
     def pressed(self, event: Key) -> None:
         """Edit, keep or clear."""
@@ -93,6 +102,11 @@ class FilterDialog(Dialog[str]):
         elif event.key == "escape":
             self.changed("")
             self.dismiss(self.escaped)
+        elif event.key == "tab" and self.known:
+            now = self.line.content
+            at = self.known.index(now) + 1 if now in self.known else 0
+            self.line = TypedLine(self.known[at % len(self.known)])
+            self.draw()
         elif self.line.press(event):
             self.changed(self.line.content)
             self.draw()
