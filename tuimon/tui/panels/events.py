@@ -16,6 +16,8 @@ from tuimon.tui.scene import EVENTS, Scene
 from tuimon.view.incidents import Incident
 
 _TIME_COLUMNS = 50  # a narrower list has no room for the time of day
+_SHORT, _WHOLE = 2, 12  # lines of an event's sentence
+_LEAD = 22  # cells beside it at most: a mark, the time of day, the step
 _COLOURS = {"critical": "bad", "warning": "warn"}
 
 
@@ -81,8 +83,12 @@ class EventsPanel:
         cursor = scene.log.cursor if own_screen else -1
         blocks: list[list[Row]] = []
         used, start = 0, 0
+        most = _lines_each(events, width, room)
         for index, event in enumerate(events):
-            block = self._event(look, event, width, selected=index == cursor, own_screen=own_screen)
+            selected = index == cursor
+            block = self._event(
+                look, event, width, most=most, selected=selected, own_screen=own_screen
+            )
             blocks.append(block)
             used += len(block)
             if index >= max(cursor, 0):
@@ -99,7 +105,14 @@ class EventsPanel:
         return rows + [fit(look, [], width) for _ in range(room - len(rows))]
 
     def _event(
-        self, look: Look, event: Incident, width: int, *, selected: bool, own_screen: bool
+        self,
+        look: Look,
+        event: Incident,
+        width: int,
+        *,
+        most: int,
+        selected: bool,
+        own_screen: bool,
     ) -> list[Row]:
         mark, colour = mark_of(look, event.severity)
         bg, quiet = ("selected", "text") if selected else ("", "dim")
@@ -112,7 +125,7 @@ class EventsPanel:
         bold = event.is_examined
         room = width - cell_len(step) - 2
         lead = 3 + cell_len(when)
-        words = wrapped(event.text, room - lead, limit=2)
+        words = wrapped(event.text, room - lead, limit=most)
         left = [
             text(look, f" {mark} ", colour, bg, bold=True),
             text(look, when, quiet, bg),
@@ -130,6 +143,16 @@ class EventsPanel:
             for line in wrapped(event.detail, width - 5, limit=3)
         ]
         return rows
+
+
+def _lines_each(events: list[Incident], width: int, room: int) -> int:
+    """Lines that the sentence of an event may take: all of them where the list has the room."""
+    if len(events) * _SHORT > room:
+        return _SHORT
+    details = sum(len(wrapped(event.detail, width - 5, limit=3)) for event in events)
+    narrow = max(1, width - _LEAD)
+    lines = sum(len(wrapped(event.text, narrow, limit=_WHOLE)) for event in events)
+    return _WHOLE if lines + details <= room else _SHORT
 
 
 def wrapped(detail: str, width: int, *, limit: int) -> list[str]:
