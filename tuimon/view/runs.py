@@ -172,7 +172,8 @@ def ended_at(info: RunInfo) -> float | None:
     """When a run that is over gave its last sign; None where its rings are gone."""
     headers = [header_of(info, rank) for rank in info.ranks]
     signs = [max(each.beat_ns, each.changed_ns) for each in headers if each is not None]
-    return max(signs) / 1e9 if signs and max(signs) else None
+    newest = max(signs, default=0)
+    return newest / 1e9 if newest else None
 
 
 def _ended(info: RunInfo, ended_s: float | None, now_s: float) -> RunGlance:
