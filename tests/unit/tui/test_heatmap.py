@@ -14,7 +14,7 @@ from tuimon.tui.draw.glyphs import ASCII, BRAILLE
 from tuimon.tui.draw.heatmap import CellTable, HeatPanel, cell_glyphs, heat_window
 from tuimon.tui.draw.ordering import next_order
 from tuimon.tui.draw.rows import in_alphabet, width_of
-from tuimon.tui.draw.theme import FULL, NONE, SIXTEEN, Look
+from tuimon.tui.draw.theme import FULL, NONE, ORDER, PALETTES, SIXTEEN, Look
 from tuimon.tui.panels.detail import DetailPanel
 from tuimon.tui.scene import HeatDesk, Scene
 from tuimon.view.frame import (
@@ -194,3 +194,19 @@ def test_norms_that_are_kept_roughly_are_not_given_as_exact() -> None:
     assert any("largest now, at 29" in line for line in words)
     scene.charts.cross_step = 29
     assert drawn(scene)[1].endswith(" 223│")
+
+
+@pytest.mark.parametrize("theme", ORDER)
+def test_gradients_that_fall_are_quieter_than_those_that_rise(theme: str) -> None:
+    def light(name: str) -> float:
+        parts = [int(PALETTES[theme][name][at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        red, green, blue = (part**2.2 for part in parts)
+        return 0.05 + 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    def loud(level: int) -> float:
+        pair = light(f"level{level}"), light(f"level{LEVEL_USUAL}")
+        return max(pair) / min(pair)
+
+    assert loud(3) < loud(2) < loud(1) < loud(7) and loud(1) < loud(8)
+    pair = light("level1"), light("on_level")
+    assert max(pair) / min(pair) > 3  # its letter can be read

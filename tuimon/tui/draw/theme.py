@@ -18,13 +18,15 @@ FULL = "full"
 SIXTEEN = "16"
 NONE = "none"
 
+# In the heat map what falls below its usual is quiet, for a training that converges does so; what
+# rises stands out, and what is not finite most of all.
 _DARK = {
     "bg": "#121212", "raised": "#1c1c1c", "selected": "#303030", "line": "#4e4e4e",
     "focus": "#5fafd7", "text": "#d0d0d0", "dim": "#8a8a8a", "faint": "#6c6c6c",
     "strong": "#ffffff", "key": "#87d7ff", "ok": "#5fd7af", "warn": "#ffd75f",
     "bad": "#ff5f5f", "on_badge": "#ffffff", "nan": "#d70000", "inf": "#8700d7",
     "zero": "#8a8a8a", "zero_bg": "#303030",
-    "level1": "#afd7ff", "level2": "#5f87ff", "level3": "#005f87", "level4": "#262626",
+    "level1": "#5f87af", "level2": "#005f87", "level3": "#00005f", "level4": "#262626",
     "level5": "#875f00", "level6": "#d78700", "level7": "#ffd700", "level8": "#ffffd7",
     "on_level": "#000000",
 }  # fmt: skip
@@ -33,7 +35,7 @@ _LIGHT = _DARK | {
     "focus": "#005faf", "text": "#303030", "dim": "#6c6c6c", "faint": "#8a8a8a",
     "strong": "#000000", "key": "#005faf", "ok": "#00875f", "warn": "#875f00",
     "bad": "#d70000", "zero_bg": "#d0d0d0", "zero": "#4e4e4e",
-    "level1": "#00005f", "level2": "#005faf", "level3": "#87afd7", "level4": "#eeeeee",
+    "level1": "#5f87af", "level2": "#87afd7", "level3": "#d7d7ff", "level4": "#eeeeee",
     "level5": "#ffd787", "level6": "#ffaf00", "level7": "#d75f00", "level8": "#5f0000",
     "on_level": "#ffffff",
 }  # fmt: skip
@@ -42,13 +44,14 @@ _CONTRAST = _DARK | {
     "focus": "#00ffff", "text": "#ffffff", "dim": "#d0d0d0", "faint": "#b2b2b2",
     "key": "#00ffff", "ok": "#00ff87", "warn": "#ffff00", "bad": "#ff5f5f",
     "nan": "#ff0000", "inf": "#af00ff", "level4": "#000000", "zero": "#ffffff",
+    "level1": "#87afd7", "level2": "#5f87af", "level3": "#005f87",
 }  # fmt: skip
 # Told apart by brightness and by blue against orange, which every kind of colour blindness keeps;
 # after Okabe and Ito, Color Universal Design, in the nearest colours of a terminal.
 _COLOUR_BLIND = _DARK | {
     "focus": "#5fafff", "key": "#87afff", "ok": "#5fafff", "warn": "#ffff87", "bad": "#ffaf00",
     "nan": "#d75f00", "inf": "#875faf", "on_badge": "#ffffff",
-    "level1": "#afd7ff", "level2": "#5f87ff", "level3": "#005f87", "level4": "#262626",
+    "level1": "#5f87af", "level2": "#005f87", "level3": "#00005f", "level4": "#262626",
     "level5": "#5f5f00", "level6": "#afaf00", "level7": "#ffff00", "level8": "#ffffd7",
 }  # fmt: skip
 PALETTES = {
@@ -66,7 +69,7 @@ _SIXTEEN = {
     "strong": "default", "key": "cyan", "ok": "green", "warn": "yellow",
     "bad": "bright_red", "on_badge": "bright_white", "nan": "red", "inf": "magenta",
     "zero": "white", "zero_bg": "bright_black",
-    "level1": "bright_cyan", "level2": "bright_blue", "level3": "blue", "level4": "default",
+    "level1": "cyan", "level2": "blue", "level3": "blue", "level4": "default",
     "level5": "yellow", "level6": "yellow", "level7": "bright_yellow",
     "level8": "bright_white", "on_level": "black",
 }  # fmt: skip
