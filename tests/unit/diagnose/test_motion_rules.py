@@ -238,6 +238,19 @@ def test_a_jump_that_came_at_once_and_went_is_data(figures, first):
     assert max(found, key=lambda f: f.confidence).cause == (first or "lr-too-high")
 
 
+@pytest.mark.parametrize(("factor", "first"), [(1.0, "data-outlier"), (1.1, "")])
+def test_a_jump_while_the_rate_climbs_and_climbs_is_not_laid_to_the_data(factor, first):
+    jumped = Symptom("spike", 30, 0, "info", "it jumped", {"times": 7000.0})
+    run = Circumstances()
+    for step in range(34):
+        loss = 6e4 if step == 30 else 2.0 * 0.95**step
+        run.see(Step(step, 0, loss=loss, grad_norm=1.0, lrs=[0.1 * factor**step]))
+    evidence = Evidence([GROWING, jumped], None, "none", (), run)
+    found = [f for rule in RULES for f in rule.conclude(evidence)]
+    accused = {f.cause for f in found}
+    assert ("data-outlier" in accused) is bool(first), found
+
+
 def test_a_jump_after_others_that_never_came_back_is_a_step_that_is_too_long():
     """An outlier strikes out of the blue; where the loss had jumped before, and then ends, no."""
     jumped = Symptom("spike", 30, 0, "info", "it jumped", {"times": 7000.0})

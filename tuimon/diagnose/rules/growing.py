@@ -34,6 +34,7 @@ _SIZES = (
 _NON_FINITE = ("non-finite-loss", "non-finite-gradient", "non-finite-parameter")
 RECOVERED, NEAR, FAR = 0.5, 3, 50.0  # of the first loss; updates; times the level
 RINGS = 50  # updates over which an instability shows itself
+HIGHER, RISING = 10.0, 1.2  # times the first rate; times that of `RINGS` updates before
 ABSURD, SOON = 1e6, 3  # a first loss; updates after it
 GROWN = 1e9  # magnitude of an operand that has grown, in single precision
 
@@ -111,7 +112,7 @@ def _came_with_data(evidence: Evidence, run: Circumstances, symptom: Symptom) ->
     step, start, level = symptom.step, run.motion.start, run.motion.level
     if step is None or start is None or level is None or level > RECOVERED * start:
         return None
-    if any(abs(at - step) <= NEAR for at, _, _ in run.motion.raises):
+    if any(abs(at - step) <= NEAR for at, _, _ in run.motion.raises) or _climbs(run, step):
         return None
     ended = _ends_soon(evidence, step)
     if ended and _rang_before(evidence, step):
@@ -125,6 +126,15 @@ def _came_with_data(evidence: Evidence, run: Circumstances, symptom: Symptom) ->
                 f"calm gradients, and {came}: a step that is too long builds up first"
             )
     return None
+
+
+def _climbs(run: Circumstances, step: int) -> bool:
+    """Whether the rate is `HIGHER` than it began, and has not stopped rising: a step too long."""
+    rates = [rate for at, rate in run.motion.rates.points if at <= step]
+    lately = [rate for at, rate in run.motion.rates.points if step - RINGS <= at <= step]
+    if not lately or not rates[0] or rates[-1] < max(rates):
+        return False
+    return rates[-1] >= HIGHER * rates[0] and rates[-1] >= RISING * lately[0]
 
 
 def _follows_an_outlier(run: Circumstances, symptom: Symptom) -> bool:
