@@ -20,7 +20,7 @@ from tuimon.model.records import BadTensor, Event, Goodbye, Step, System
         (Goodbye("ok", 0, "", 4, 1.5), "960da26f6b00a004cb3ff8000000000000"),
         (
             Event(None, 0.0, "info", "pause", "p"),
-            "9807c0cb0000000000000000a4696e666fa57061757365a170a0c0",
+            "9907c0cb0000000000000000a4696e666fa57061757365a170a0c0c0",
         ),
     ],
 )
