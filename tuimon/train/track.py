@@ -129,7 +129,7 @@ class Track(Owner):
             hold.leave_out_asked(self)
         if observer.extras.armed:
             observer.extras.before_update(self, divisor if scaled else 1.0)
-        if not scaled:
+        if not scaled and observer.clipping.mode == CLIP_ON:
             self.clip_as_asked(total)
 
     def clip_as_asked(self, total: torch.Tensor | None = None) -> None:
