@@ -124,7 +124,7 @@ async def test_sampling_that_is_over_its_budget_says_so_and_contradicts_nothing(
     assert frame.samples is not None
     frame.samples.add(Governor(9, 214, 0.0136, 0.005))
     async with driven(frame) as viewer:
-        assert "sampling 1/214, 1.36%, falls" in viewer.text
+        assert "sampling 1/214, 1.36% → 0.5%" in viewer.text
         text = await viewer.press("4")
-        assert "1/214, 1.36%, falls to 0.5%" in text and "the first ones are paid off" in text
+        assert "1/214, 1.36% → 0.5%" in text and "the first ones are paid off" in text
         assert "at most" not in text

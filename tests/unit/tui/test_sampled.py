@@ -115,7 +115,8 @@ def test_sampling_in_words() -> None:
     assert sampling_words(None) == "–"
     assert sampling_words(Governor(9, 22, 0.00397, 0.005)) == "1/22, 0.397%"
     assert sampling_words(Governor(9, 1000, None, 0.005)) == "1/1,000, –"
-    assert sampling_words(Governor(9, 214, 0.0136, 0.005)) == "1/214, 1.36%, falls to 0.5%"
+    assert sampling_words(Governor(9, 214, 0.0136, 0.005)) == "1/214, 1.36% → 0.5%"
+    assert sampling_words(Governor(9, 46, 0.00506, 0.005)) == "1/46, 0.506%"
     assert sampling_words(Governor(note="switched off")) == "switched off"
 
 

@@ -20,6 +20,7 @@ from tuimon.tui.draw.rows import Row, text
 from tuimon.tui.draw.theme import Look
 from tuimon.view.frame import Frame
 
+OVER = 1.1  # times the budget
 _LABEL = 11  # cells of the word before a value
 _LOW_HEADROOM = 4.0  # two doublings below the largest number of the dtype
 
@@ -33,14 +34,13 @@ def sampling_words(governor: Governor | None) -> str:
     words = f"1/{governor.stride:,}, {percent(governor.share_frac)}"
     if is_over(governor) and not governor.note:
         # The first samples are dear, and are paid off over many steps.
-        return f"{words}, falls to {percent(governor.budget_frac)}"
+        return f"{words} → {percent(governor.budget_frac)}"
     return words
 
 
 def is_over(governor: Governor) -> bool:
-    """Whether sampling has cost more than its budget so far, as far as the figures show."""
-    share, budget = governor.share_frac, governor.budget_frac
-    return share is not None and share > budget and percent(share) != percent(budget)
+    """Whether sampling has cost more than its budget so far, by what is worth a word."""
+    return governor.share_frac is not None and governor.share_frac > OVER * governor.budget_frac
 
 
 def sample_rows(look: Look, frame: Frame, path: str, width: int, *, parameter: bool) -> list[Row]:
