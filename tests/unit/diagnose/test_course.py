@@ -21,6 +21,7 @@ from tests.unit.diagnose.series import (
 )
 from tuimon.diagnose.detectors.course import LAG, WARM_UP
 from tuimon.model.records import DeviceStats
+from tuimon.model.samples import ParameterSample, ParameterSamples
 
 
 def flat(at: int) -> float:
@@ -216,3 +217,15 @@ def test_gradients_that_were_left_out_make_no_band() -> None:
     (found,) = of_kind(diagnose(training(range(140), flat, grad)), "drift")
     assert found.severity == "info" and math.isfinite(found.figures["grad_growth"])
     assert not of_kind(diagnose(training(range(120), flat, grad)), "drift")
+
+
+def test_the_same_ratio_of_update_to_weight_is_told_once_and_a_larger_one_again() -> None:
+    records = []
+    for record in training(range(600), flat, flat):
+        records.append(record)
+        at = getattr(record, "step", None)
+        if at is not None and at >= 100 and at % 10 == 0:
+            ratio = {300: 0.1, 400: 0.1, 500: 0.12, 550: 0.5}.get(at, 0.01)
+            item = ParameterSample("a.weight", update_ratio=ratio)
+            records.append(ParameterSamples(at, 0, [item]))
+    assert [found.step for found in of_kind(diagnose(records), "drift")] == [300, 550]

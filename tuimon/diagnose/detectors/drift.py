@@ -25,6 +25,7 @@ LOSS_IN_BAND = math.log(1.5)  # the loss counts as unmoved up to here, or within
 RATIO_GROWTH = 5.0
 RATIOS = 16
 MIN_RATIOS = 4
+WORSE = 2.0  # times the ratio that was told last
 FORGET = 100  # updates after which a drift that nothing followed is over
 
 
@@ -35,6 +36,7 @@ class Drift(CourseDetector):
         super().__init__(course, rank)
         self._incident = Incident()
         self._ratios: deque[float] = deque(maxlen=RATIOS)
+        self._told_ratio = 0.0
         self._high: list[tuple[int, float]] = []
         self._since_update = 0
 
@@ -42,6 +44,7 @@ class Drift(CourseDetector):
         if self.is_new_era():
             self._high.clear()
             self._ratios.clear()
+            self._told_ratio = 0.0
         for update in self.course.fresh:
             yield from self._judge(update)
         if isinstance(record, ParameterSamples) and record.optimizer == 0:
@@ -93,7 +96,9 @@ class Drift(CourseDetector):
             return
         if self.course.drifting_since is None:
             self.course.drifting_since = record.step
-        if self._incident.worsens("info"):
+        # Noise of small batches crosses the bound now and then: what is not worse is no news.
+        if ratio > WORSE * self._told_ratio and self._incident.worsens("info"):
+            self._told_ratio = ratio
             detail = (
                 f"an update moves the weights by {number(ratio)} of their norm, usually "
                 f"{number(usual)}, and the loss has not answered yet"
